@@ -1,0 +1,1 @@
+"""What every other room reads: dtypes, dims, scalar expressions, errors, options, text, fingerprints."""

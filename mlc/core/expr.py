@@ -1,0 +1,246 @@
+"""Scalar expressions: what an op does to ONE element, as an immutable, hash-consed DAG.
+
+Every op's `scalar` field builds these; kernels are stages of them; codegen prints each as one LLVM value (a vector in
+a vector loop). The instruction set is small and total: no instruction traps or yields poison, whatever its operands.
+
+    const arg load index var                                  leaves
+    add sub mul neg abs min max div rem                       floats and ints (ints wrap; div/rem guarded as in XLA)
+    fma sqrt floor ceil rint trunc                            floats (rint is half-to-even)
+    and or xor not shl shr_arith shr_logical                  ints and bool (shifts past the width are defined)
+    eq ne lt le gt ge                                         -> bool, ordered; `ne` is true on NaN
+    select convert bitcast                                    convert saturates float -> int, NaN -> 0; to bool is x != 0
+
+`min`/`max` propagate NaN and order -0 below +0. f16/bf16 results are rounded after every instruction.
+The NumPy interpreter of these instructions is `mlc.core.scalar_eval`.
+"""
+
+from __future__ import annotations
+
+import struct
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from mlc.core import dtype as dt
+from mlc.core.dtype import DType
+
+
+class Expr:
+    """One instruction: `op`, its `dtype`, operand expressions `args`, and a hashable `attr` (constants, loads, names)."""
+
+    __slots__ = ("__weakref__", "args", "attr", "dtype", "op")
+
+    op: str
+    dtype: DType
+    args: tuple[Expr, ...]
+    attr: object
+
+    def __repr__(self) -> str:
+        return f"<{self.op} {self.dtype} {self.attr if self.attr is not None else ''}>"
+
+    # Operators, so that polynomials read as formulas. Python numbers take the dtype of the other side.
+    def __add__(self, other): return binary("add", self, other)
+    def __radd__(self, other): return binary("add", other, self)
+    def __sub__(self, other): return binary("sub", self, other)
+    def __rsub__(self, other): return binary("sub", other, self)
+    def __mul__(self, other): return binary("mul", self, other)
+    def __rmul__(self, other): return binary("mul", other, self)
+    def __truediv__(self, other): return binary("div", self, other)
+    def __rtruediv__(self, other): return binary("div", other, self)
+    def __and__(self, other): return binary("and", self, other)
+    def __or__(self, other): return binary("or", self, other)
+    def __xor__(self, other): return binary("xor", self, other)
+    def __neg__(self): return unary("neg", self)
+    def __invert__(self): return unary("not", self)
+    def __lt__(self, other): return binary("lt", self, other)
+    def __le__(self, other): return binary("le", self, other)
+    def __gt__(self, other): return binary("gt", self, other)
+    def __ge__(self, other): return binary("ge", self, other)
+
+
+# Hash-consing makes structural equality identity; weak values let a dropped kernel free its expressions.
+_interned: weakref.WeakValueDictionary[tuple, Expr] = weakref.WeakValueDictionary()
+
+COMPARES = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+UNARY = frozenset({"neg", "abs", "sqrt", "floor", "ceil", "rint", "trunc", "not"})
+BINARY = frozenset({"add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor",
+                    "shl", "shr_arith", "shr_logical"}) | COMPARES
+LEAVES = frozenset({"const", "arg", "load", "index", "var"})
+
+
+def make(op: str, dtype: DType, args: tuple[Expr, ...] = (), attr: object = None) -> Expr:
+    """The one node with these fields."""
+    key = (op, dtype, tuple(map(id, args)), attr)
+    found = _interned.get(key)
+    if found is None:
+        found = Expr()
+        found.op, found.dtype, found.args, found.attr = op, dtype, args, attr
+        _interned[key] = found
+    return found
+
+
+_PACK = {16: "<H", 32: "<I", 64: "<Q"}
+
+
+def float_bits(value: float, dtype: DType) -> int:
+    """The bit pattern of `value` rounded to `dtype`."""
+    if dtype is dt.f32:
+        with np.errstate(all="ignore"):
+            return int(np.float32(value).view(np.uint32))
+    if dtype is dt.f64:
+        return struct.unpack("<Q", struct.pack("<d", value))[0]
+    with np.errstate(all="ignore"):
+        return int(np.array(value, dtype.numpy).view(np.uint16))
+
+
+def bits_float(bits: int, dtype: DType) -> float:
+    """The value of a bit pattern, as a Python float."""
+    return float(np.array(bits, dt.uint_of(dtype).numpy).view(dtype.numpy))
+
+
+def const(value: object, dtype: DType) -> Expr:
+    """A constant; its `attr` is the bit pattern for floats (so -0.0 and NaNs are told apart), the integer otherwise."""
+    if dtype.is_float:
+        return make("const", dtype, (), float_bits(float(value), dtype))
+    number = int(value)
+    if dtype.kind == "b":
+        return make("const", dtype, (), int(number != 0))
+    number &= (1 << dtype.bits) - 1
+    if dtype.kind == "i" and number >> (dtype.bits - 1):
+        number -= 1 << dtype.bits
+    return make("const", dtype, (), number)
+
+
+def const_bits(bits: int, dtype: DType) -> Expr:
+    """A float constant from its bit pattern."""
+    return make("const", dtype, (), bits)
+
+
+def const_value(expr: Expr):
+    """The Python value of a constant expression."""
+    if expr.dtype.is_float:
+        return bits_float(expr.attr, expr.dtype)
+    return bool(expr.attr) if expr.dtype.kind == "b" else expr.attr
+
+
+def arg(position: int, dtype: DType) -> Expr:
+    """The op's operand number `position`."""
+    return make("arg", dtype, (), position)
+
+
+def var(name: str, dtype: DType) -> Expr:
+    """A loop-IR variable (accumulator or temporary)."""
+    return make("var", dtype, (), name)
+
+
+def index(axis: str, dtype: DType = dt.i64) -> Expr:
+    """The current value of the loop variable `axis`."""
+    return make("index", dtype, (), axis)
+
+
+def _operands(*values: object) -> tuple[Expr, ...]:
+    dtype = next(v.dtype for v in values if isinstance(v, Expr))
+    return tuple(v if isinstance(v, Expr) else const(v, dtype) for v in values)
+
+
+def unary(op: str, x: Expr) -> Expr:
+    """An instruction of one operand; the result has its dtype."""
+    assert op in UNARY, op
+    return make(op, x.dtype, (x,))
+
+
+def binary(op: str, x: object, y: object) -> Expr:
+    """An instruction of two operands of one dtype; compares give bool."""
+    a, b = _operands(x, y)
+    assert op in BINARY and a.dtype is b.dtype, (op, a.dtype, b.dtype)
+    return make(op, dt.bool_ if op in COMPARES else a.dtype, (a, b))
+
+
+def eq(x, y) -> Expr: return binary("eq", x, y)
+def ne(x, y) -> Expr: return binary("ne", x, y)
+def minimum(x, y) -> Expr: return binary("min", x, y)
+def maximum(x, y) -> Expr: return binary("max", x, y)
+def absolute(x: Expr) -> Expr: return unary("abs", x)
+def sqrt(x: Expr) -> Expr: return unary("sqrt", x)
+def shl(x: Expr, count) -> Expr: return binary("shl", x, count)
+def shr_arith(x: Expr, count) -> Expr: return binary("shr_arith", x, count)
+def shr_logical(x: Expr, count) -> Expr: return binary("shr_logical", x, count)
+
+
+def fma(x: object, y: object, z: object) -> Expr:
+    """x * y + z rounded once (floats)."""
+    args = _operands(x, y, z)
+    assert args[0].dtype is args[1].dtype is args[2].dtype and args[0].dtype.is_float
+    return make("fma", args[0].dtype, args)
+
+
+def select(condition: Expr, x: object, y: object) -> Expr:
+    """x where condition, else y; both sides are evaluated."""
+    a, b = _operands(x, y)
+    assert condition.dtype is dt.bool_ and a.dtype is b.dtype, (condition.dtype, a.dtype, b.dtype)
+    return make("select", a.dtype, (condition, a, b))
+
+
+def convert(x: Expr, dtype: DType) -> Expr:
+    """Value conversion, total: float -> int truncates and saturates (NaN is 0), int -> int wraps, anything -> bool is x != 0."""
+    return x if x.dtype is dtype else make("convert", dtype, (x,))
+
+
+def bitcast(x: Expr, dtype: DType) -> Expr:
+    """The same bits read as another dtype of the same width."""
+    assert x.dtype.bits == dtype.bits and dt.bool_ not in (x.dtype, dtype)
+    return x if x.dtype is dtype else make("bitcast", dtype, (x,))
+
+
+def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """Horner with fma; coefficients from the highest power down."""
+    total = const(coefficients[0], x.dtype)
+    for coefficient in coefficients[1:]:
+        total = fma(total, x, coefficient)
+    return total
+
+
+def topological(roots: Iterable[Expr]) -> list[Expr]:
+    """Every expression under the roots, operands before users, each once; no recursion."""
+    order: list[Expr] = []
+    done: set[Expr] = set()
+    stack = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        node, expanded = stack.pop()
+        if node in done:
+            continue
+        if expanded:
+            done.add(node)
+            order.append(node)
+        else:
+            stack.append((node, True))
+            stack.extend((a, False) for a in reversed(node.args) if a not in done)
+    return order
+
+
+def substitute(roots: Sequence[Expr], leaf: Callable[[Expr], Expr | None]) -> list[Expr]:
+    """The roots with each leaf for which `leaf(node)` is not None replaced by it; shared parts stay shared."""
+    new: dict[Expr, Expr] = {}
+    for node in topological(roots):
+        replaced = leaf(node) if node.op in LEAVES else None
+        if replaced is not None:
+            new[node] = replaced
+        elif not node.args:
+            new[node] = node
+        else:
+            args = tuple(new[a] for a in node.args)
+            new[node] = node if args == node.args else make(node.op, node.dtype, args, node.attr)
+    return [new[root] for root in roots]
+
+
+def in_f32(function: Callable[..., Expr]) -> Callable[..., Expr]:
+    """A scalar function written for f32 and f64, made to serve f16/bf16 by computing in f32 and rounding once."""
+    def wrapped(*args: Expr, **attrs: object) -> Expr:
+        dtype = args[0].dtype
+        if not dtype.is_half:
+            return function(*args, **attrs)
+        return convert(function(*(convert(a, dt.f32) for a in args), **attrs), dtype)
+    return wrapped
+
+

@@ -1,0 +1,104 @@
+"""Options: one table; each is a keyword of `mlc.options` and an environment variable `MLC_<NAME>`.
+
+`affects_code` marks what belongs to a cache key: two compilations that differ in such an option never share code.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from mlc.core.errors import OptionError
+
+
+def _int(lo: int, hi: int) -> Callable[[object], int]:
+    def convert(value: object) -> int:
+        number = int(str(value))
+        if not lo <= number <= hi:
+            raise ValueError(f"must lie in {lo}..{hi}")
+        return number
+    return convert
+
+
+def _choice(*names: str) -> Callable[[object], str]:
+    def convert(value: object) -> str:
+        if str(value) not in names:
+            raise ValueError(f"must be one of {', '.join(names)}")
+        return str(value)
+    return convert
+
+
+def _flag(value: object) -> bool:
+    text = str(value).lower()
+    if text not in ("0", "1", "true", "false", "on", "off"):
+        raise ValueError("must be 0 or 1")
+    return text in ("1", "true", "on")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: its default, how a value is read, whether it changes the generated code, and what it means."""
+
+    default: object
+    convert: Callable[[object], object]
+    affects_code: bool
+    help: str
+
+
+OPTIONS: dict[str, Option] = {
+    "check": Option(0, _int(0, 2), False, "0 no checks; 1 verify after every stage; 2 also round-trip text and interpret"),
+    "threads": Option(1, _int(1, 256), False, "worker threads of a parallel loop"),
+    "target": Option("native", _choice("native", "generic", "golden-v3"), True, "the CPU to generate code for"),
+    "backend": Option("llvm", _choice("llvm", "interpreter"), True, "what runs the kernels"),
+    "cache": Option(True, _flag, False, "use the persistent compilation cache"),
+    "cache_dir": Option("", str, False, "where the persistent cache lives; empty: the user's cache folder"),
+    "cache_max_mb": Option(512, _int(1, 1 << 20), False, "size bound of the persistent cache in MiB"),
+    "dump": Option("", str, False, "folder that receives every stage of every compilation as text"),
+    "pass_limit": Option(16, _int(1, 1000), True, "most rounds of the pass pipeline before non-convergence is logged"),
+    "disable_passes": Option("", str, True, "comma-separated names of passes to leave out (for bisection)"),
+}
+
+_overrides: contextvars.ContextVar[dict[str, object] | None] = contextvars.ContextVar("mlc_options", default=None)
+
+
+def _convert(name: str, value: object, source: str) -> object:
+    try:
+        return OPTIONS[name].convert(int(value) if isinstance(value, bool) else value)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"{source}={value!r}: {error} ({OPTIONS[name].help})") from None
+
+
+def get(name: str) -> object:
+    """The value in force: `mlc.options(...)` first, then the environment, then the default."""
+    current = _overrides.get()
+    if current is not None and name in current:
+        return current[name]
+    text = os.environ.get("MLC_" + name.upper())
+    return OPTIONS[name].default if text is None or text == "" else _convert(name, text, "MLC_" + name.upper())
+
+
+def affecting_code() -> dict[str, object]:
+    """Every option that changes generated code, with its value: part of the cache key and of `jit`'s guards."""
+    return {name: get(name) for name, option in OPTIONS.items() if option.affects_code}
+
+
+@contextmanager
+def options(**values: object) -> Iterator[None]:
+    """Set options for a block: ``with mlc.options(check=2, threads=1): ...``.
+
+    Raises OptionError for an unknown name or a value out of range. Nested blocks override outer ones; a block
+    is local to its thread and context.
+    """
+    for name in values:
+        if name not in OPTIONS:
+            raise OptionError(f"unknown option {name!r}; known: {', '.join(sorted(OPTIONS))}")
+    merged = dict(_overrides.get() or {})
+    merged.update((name, _convert(name, value, name)) for name, value in values.items())
+    token = _overrides.set(merged)
+    try:
+        yield
+    finally:
+        _overrides.reset(token)

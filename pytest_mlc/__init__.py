@@ -1,0 +1,1 @@
+"""The pytest plugin: fuzzing against JAX, `@mlc.check`, golden IR snapshots, and their review."""

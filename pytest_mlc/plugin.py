@@ -1,0 +1,2 @@
+def pytest_configure(config):
+    pass

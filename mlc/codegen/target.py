@@ -8,7 +8,10 @@ are refused: LLVM ends the process on either. llvmlite is imported when first ne
 from __future__ import annotations
 
 import functools
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mlc.core.errors import CodegenError, OptionError
@@ -114,6 +117,21 @@ class Target:
         return _machine(self)
 
 
+@functools.cache
+def llvm():
+    """`llvmlite.binding`, imported when first needed; LLVM's lock is then held over every `fork`.
+
+    A child forked while another thread is inside LLVM would otherwise wait for that thread for ever.
+    """
+    from llvmlite import binding
+    lock = getattr(binding.ffi.lib, "_lock", None)
+    if lock is not None and hasattr(os, "register_at_fork"):
+        def release() -> None:
+            lock.__exit__(None, None, None)
+        os.register_at_fork(before=lock.__enter__, after_in_parent=release, after_in_child=release)
+    return binding
+
+
 def get_target(name: str) -> Target:
     """The target with this name: "native", "generic" or "golden-v3"; OptionError for another."""
     if name not in _TARGETS:
@@ -123,23 +141,21 @@ def get_target(name: str) -> Target:
 
 @functools.cache
 def _native() -> Target:
-    from llvmlite import binding
-    triple = binding.get_process_triple()
+    triple = llvm().get_process_triple()
     enabled = host_features()
-    relevant = sorted((feature, on) for feature, on in binding.get_host_cpu_features().items() if feature not in _SYSTEM)
+    relevant = sorted((feature, on) for feature, on in llvm().get_host_cpu_features().items() if feature not in _SYSTEM)
     # Absent ones are named too: the CPU's name implies features that a virtual machine may have switched off.
     text = ",".join(("+" if on else "-") + feature for feature, on in relevant)
     if triple.startswith("x86_64"):
         text += ",-prefer-256-bit,-prefer-128-bit"
     bits = 512 if _AVX512_CORE <= enabled else 256 if "avx2" in enabled else 128
     wide = bits == 512 or not triple.startswith("x86_64")
-    return Target("native", triple, binding.get_host_cpu_name(), text, tuple(sorted(enabled)), bits, 32 if wide else 16)
+    return Target("native", triple, llvm().get_host_cpu_name(), text, tuple(sorted(enabled)), bits, 32 if wide else 16)
 
 
 @functools.cache
 def _generic() -> Target:
-    from llvmlite import binding
-    triple = binding.get_process_triple()
+    triple = llvm().get_process_triple()
     if triple.startswith("x86_64"):
         return Target("generic", triple, "x86-64", "", tuple(sorted(_X86_V1)), 128, 16)
     return Target("generic", triple, "generic", "", (), 128, 32)
@@ -156,14 +172,12 @@ _TARGETS = {"native": _native, "generic": _generic, "golden-v3": _golden_v3}
 @functools.cache
 def host_features() -> frozenset[str]:
     """LLVM's names of the features that this process's CPU and operating system offer, without system instructions."""
-    from llvmlite import binding
-    return frozenset(feature for feature, on in binding.get_host_cpu_features().items() if on) - _SYSTEM
+    return frozenset(feature for feature, on in llvm().get_host_cpu_features().items() if on) - _SYSTEM
 
 
 def host_lacks(triple: str, requires: tuple[str, ...]) -> list[str]:
     """Why code for (triple, required features) cannot run here: [] if it can, else the missing architecture or features."""
-    from llvmlite import binding
-    here = binding.get_process_triple()
+    here = llvm().get_process_triple()
     if triple != here:
         return [f"{triple} (this machine is {here})"]
     # Baseline features are implied by the triple; some LLVM versions do not list them all for a host.
@@ -172,20 +186,18 @@ def host_lacks(triple: str, requires: tuple[str, ...]) -> list[str]:
 
 @functools.cache
 def _initialize(everything: bool) -> None:
-    from llvmlite import binding
     if everything:
-        binding.initialize_all_targets()
-        binding.initialize_all_asmprinters()
+        llvm().initialize_all_targets()
+        llvm().initialize_all_asmprinters()
     else:
-        binding.initialize_native_target()
-        binding.initialize_native_asmprinter()
+        llvm().initialize_native_target()
+        llvm().initialize_native_asmprinter()
 
 
 @functools.lru_cache(maxsize=16)
 def _machine(target: Target):
-    from llvmlite import binding
-    _initialize(binding.get_process_triple().split("-", 1)[0] != target.arch)
-    return binding.Target.from_triple(target.triple).create_target_machine(
+    _initialize(llvm().get_process_triple().split("-", 1)[0] != target.arch)
+    return llvm().Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=_OPT_LEVEL, reloc="pic", codemodel="small")
 
 
@@ -232,22 +244,25 @@ def _verify_failure(ir_text: str, message: str) -> CodegenError:
     return CodegenError(f"LLVM refuses the module: {text}" + ("\n" + "\n".join(found) if found else ""))
 
 
-def _module(ir_text: str, target: Target):
-    """The verified llvmlite module of the text, in a context of its own (which frees types and constants with it)."""
-    from llvmlite import binding
+@contextmanager
+def _module(ir_text: str, target: Target) -> Iterator:
+    """The verified llvmlite module of the text, in a context of its own (whose end frees types and constants)."""
     machine = target.machine()
     _check_intrinsics(ir_text, target)
     # On the text's first line, so that LLVM's line numbers are the text's.
     header = f'target triple = "{target.triple}" target datalayout = "{machine.target_data}" '
-    try:
-        module = binding.parse_assembly(header + ir_text, binding.create_context())
-    except RuntimeError as error:
-        raise _parse_failure(ir_text, str(error)) from None
-    try:
-        module.verify()
-    except RuntimeError as error:
-        raise _verify_failure(ir_text, str(error)) from None
-    return module
+    with llvm().create_context() as context:
+        try:
+            module = llvm().parse_assembly(header + ir_text, context)
+        except RuntimeError as error:
+            raise _parse_failure(ir_text, str(error)) from None
+        # Closed here, not by the collector: a module that outlives its context crashes.
+        with module:
+            try:
+                module.verify()
+            except RuntimeError as error:
+                raise _verify_failure(ir_text, str(error)) from None
+            yield module
 
 
 def compile_object(ir_text: str, target: Target) -> bytes:
@@ -256,9 +271,11 @@ def compile_object(ir_text: str, target: Target) -> bytes:
     Raises CodegenError, with the offending lines, for text that LLVM's parser or verifier refuses and for intrinsics
     that the target lacks.
     """
-    return target.machine().emit_object(_module(ir_text, target))
+    with _module(ir_text, target) as module:
+        return target.machine().emit_object(module)
 
 
 def assembly(ir_text: str, target: Target) -> str:
     """The assembly text that `compile_object` encodes; the same errors."""
-    return target.machine().emit_assembly(_module(ir_text, target))
+    with _module(ir_text, target) as module:
+        return target.machine().emit_assembly(module)

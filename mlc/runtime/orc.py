@@ -9,11 +9,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-import os
 import struct
 import sys
 from collections.abc import Mapping, Sequence
 
+from mlc.codegen.target import get_target, llvm
 from mlc.core.errors import CodegenError
 
 # ORC never lets go of a library's name, so names are only ever counted up.
@@ -22,22 +22,9 @@ _serial = itertools.count()
 
 @functools.cache
 def _jit():
-    from llvmlite import binding
-
-    from mlc.codegen.target import get_target
-    _hold_llvm_lock_over_fork(binding)
     # JITLink places a library's sections side by side (the older linker may not, and then relocations overflow).
     # The machine only supplies the data layout: nothing but object code is ever added.
-    return binding.create_lljit_compiler(get_target("generic").machine(), use_jit_link=sys.platform != "win32", suppress_errors=True)
-
-
-def _hold_llvm_lock_over_fork(binding) -> None:
-    """Keep the LLVM lock across `fork`: a child forked while another thread compiles would wait for that thread for ever."""
-    lock = getattr(binding.ffi.lib, "_lock", None)
-    if lock is None or not hasattr(os, "register_at_fork"):
-        return
-    release = lambda: lock.__exit__(None, None, None)
-    os.register_at_fork(before=lock.__enter__, after_in_parent=release, after_in_child=release)
+    return llvm().create_lljit_compiler(get_target("generic").machine(), use_jit_link=sys.platform != "win32", suppress_errors=True)
 
 
 class Library:
@@ -50,12 +37,11 @@ class Library:
 
     def __init__(self, object_code: bytes, exports: Sequence[str], *, dependencies: Sequence[Library] = (),
                  imports: Mapping[str, int] | None = None):
-        from llvmlite.binding import JITLibraryBuilder
         imports = dict(imports or {})
         self.name = f"mlc{next(_serial)}"
         self.exports = tuple(exports)
         self._dependencies = tuple(dependencies)
-        builder = JITLibraryBuilder().add_object_img(object_code)
+        builder = llvm().JITLibraryBuilder().add_object_img(object_code)
         for name in self.exports:
             builder.export_symbol(name)
         for name, address in imports.items():

@@ -198,7 +198,6 @@ def test_outside():
     run(p).assert_outcomes(passed=2)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="POSIX permissions")
 def test_a_folder_that_cannot_be_written_is_a_clear_failure(project):
     p = project()
     folder = golden(p, "test_ir")

@@ -95,3 +95,17 @@ def sources_fingerprint() -> str:
             digest.update(_frame(b"C", content))
             found += 1
     return digest.hexdigest() if found else fingerprint("unreadable sources", os.urandom(16))
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """The versions that object code depends on: mlc's, llvmlite's and LLVM's."""
+    from importlib import metadata
+
+    import llvmlite
+    from llvmlite import binding
+    try:
+        mlc_version = metadata.version("mlc-compiler")
+    except metadata.PackageNotFoundError:  # run from a source tree that is not installed
+        mlc_version = "unknown"
+    return {"mlc": mlc_version, "llvmlite": llvmlite.__version__, "llvm": ".".join(map(str, binding.llvm_version_info))}

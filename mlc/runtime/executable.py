@@ -1,0 +1,167 @@
+"""Programs: object code, what it expects and returns, its constants; and how to run and store them.
+
+The object defines `void @mlc_main(ptr %bufs)`, where `bufs` is an array of addresses: inputs, outputs, constants, arena.
+Memory is C-contiguous in native byte order, aligned to the element; outputs, constants and the arena to 64 bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from mlc.codegen.target import Target, host_lacks
+from mlc.core.dtype import DType, as_dtype, parse_dtype
+from mlc.core.errors import ArtifactError, DtypeError, MlcError, ShapeError, UnsupportedError
+from mlc.core.fingerprint import array_digest, versions
+from mlc.runtime.buffers import ArenaPool, address, aligned_empty, frozen
+from mlc.runtime.orc import Library
+from mlc.runtime.support import native_call, support
+
+
+class TensorSpec(NamedTuple):
+    """An input or output: its name for messages, its shape, its dtype's short name ("f32")."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+class ConstantSpec(NamedTuple):
+    """A constant: the digest of its value (`array_digest`), its shape, its dtype's short name."""
+
+    digest: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, array: np.ndarray) -> ConstantSpec:
+        return cls(array_digest(array), array.shape, as_dtype(array.dtype).name)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All that is known about a program besides its code; JSON keeps every field.
+
+    `heavy` says that a call is long enough (tens of microseconds) for other Python threads to run meanwhile.
+    `extra` is free for analyses and texts: JSON values only.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    constants: tuple[ConstantSpec, ...] = ()
+    arena_bytes: int = 0
+    target: str = ""
+    triple: str = ""
+    requires: tuple[str, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    kernels: tuple[str, ...] = ()
+    heavy: bool = True
+    extra: dict[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def make(cls, target: Target, inputs: Sequence[tuple], outputs: Sequence[tuple], constants: Sequence[np.ndarray] = (),
+             **fields: object) -> Manifest:
+        """A manifest for code generated now for `target`; inputs and outputs are (name, shape, dtype or its name)."""
+        specs = [tuple(TensorSpec(name, tuple(int(d) for d in shape), dtype.name if isinstance(dtype, DType) else parse_dtype(dtype).name)
+                       for name, shape, dtype in group) for group in (inputs, outputs)]
+        return cls(*specs, tuple(map(ConstantSpec.of, constants)), target=target.key, triple=target.triple, requires=target.requires,
+                   versions=versions(), **fields)
+
+    def to_json(self) -> str:
+        """Deterministic JSON text."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """The manifest of `to_json`'s text; ArtifactError if it is not one."""
+        try:
+            fields = json.loads(text)
+            for name in ("inputs", "outputs"):
+                fields[name] = tuple(TensorSpec(label, tuple(shape), parse_dtype(dtype).name) for label, shape, dtype in fields[name])
+            fields["constants"] = tuple(ConstantSpec(digest, tuple(shape), parse_dtype(dtype).name) for digest, shape, dtype in fields["constants"])
+            for name in ("requires", "kernels"):
+                fields[name] = tuple(fields[name])
+            return cls(**fields)
+        except (ValueError, TypeError, KeyError, MlcError) as error:
+            raise ArtifactError(f"not a manifest of this version of mlc: {error}") from None
+
+
+class Program:
+    """Loaded, callable code. `run` may be called from several threads at once.
+
+    Raises CodegenError if the code cannot be linked, ArtifactError if the constants are not those of the manifest, and
+    UnsupportedError if this machine's CPU cannot run code for the manifest's target.
+    Constants are copied, unless `own_constants` says that nobody else will write to them.
+    """
+
+    def __init__(self, object_code: bytes, manifest: Manifest, constants: Sequence[np.ndarray] = (), *,
+                 own_constants: bool = False):
+        self.object_code, self.manifest = bytes(object_code), manifest
+        self.constants = tuple(frozen(np.asarray(constant), own_constants) for constant in constants)
+        _check_constants(manifest, self.constants)
+        lacking = host_lacks(manifest.triple, manifest.requires)
+        if lacking:
+            raise UnsupportedError(f"this CPU cannot run the program, which needs {', '.join(lacking)}; compile for the target native or generic")
+        self._library = Library(self.object_code, ("mlc_main",), dependencies=(support(),))
+        self.main_address = self._library.address("mlc_main")
+        self._dtypes = [parse_dtype(spec.dtype).numpy for spec in manifest.inputs]
+        self._outputs = [(spec.shape, parse_dtype(spec.dtype).numpy) for spec in manifest.outputs]
+        self._constant_addresses = [address(constant) for constant in self.constants]
+        self._pool = ArenaPool(manifest.arena_bytes)
+        self._bufs = ctypes.c_void_p * (len(self._dtypes) + len(self._outputs) + len(self.constants) + 1)
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Run on arrays of the manifest's shapes and dtypes; returns fresh C-contiguous, 64-byte-aligned arrays.
+
+        Strided, misaligned and byte-swapped arrays are copied first. ShapeError and DtypeError name the argument.
+        Runs without the GIL and under IEEE floating-point settings, whatever the thread's are.
+        """
+        if len(inputs) != len(self._dtypes):
+            raise ShapeError(f"the program takes {len(self._dtypes)} arrays, got {len(inputs)}")
+        arrays = [_prepare(value, spec, dtype) for value, spec, dtype in zip(inputs, self.manifest.inputs, self._dtypes)]
+        results = [aligned_empty(shape, dtype) for shape, dtype in self._outputs]
+        arena = self._pool.take()
+        native_call()(self.main_address, self._bufs(*map(address, arrays), *map(address, results), *self._constant_addresses, address(arena)))
+        self._pool.give(arena)
+        return results
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write code, manifest and constants to one file, whole or not at all; see `mlc.runtime.artifact`."""
+        from mlc.runtime.artifact import save
+        save(self, path)
+
+    @staticmethod
+    def load(path: str | os.PathLike) -> Program:
+        """The program that `save` wrote; ArtifactError if the file is damaged or made for another CPU or version."""
+        from mlc.runtime.artifact import load
+        return load(path)
+
+
+def _check_constants(manifest: Manifest, constants: tuple[np.ndarray, ...]) -> None:
+    wanted = [(spec.shape, spec.dtype) for spec in manifest.constants]
+    given = [(constant.shape, as_dtype(constant.dtype).name) for constant in constants]
+    if wanted != given:
+        raise ArtifactError(f"the program's constants are {wanted}, got {given}")
+
+
+def _prepare(value: object, spec: TensorSpec, dtype: np.dtype) -> np.ndarray:
+    """The value as the code reads it: the array itself if it is contiguous, aligned and in native byte order, else a copy."""
+    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    if array.dtype != dtype and array.dtype.newbyteorder("=") != dtype:
+        raise DtypeError(f"argument {spec.name} is {array.dtype}{list(array.shape)}, the program takes {spec}; "
+                         f"convert it with .astype({dtype.name!r})")
+    if array.shape != spec.shape:
+        raise ShapeError(f"argument {spec.name} is {spec.dtype}{list(array.shape)}, the program takes {spec}")
+    flags = array.flags
+    if flags.c_contiguous and flags.aligned and array.dtype == dtype:
+        return array
+    return np.require(array, dtype, ("C", "A"))

@@ -1,0 +1,145 @@
+"""Fused kernels: stages of expressions, and the graph of kernels that a program becomes.
+
+A kernel runs `rows` (outer axes, in any order), and for each row its stages one after another. A stage is a loop nest over
+`axes` (kept) and `over` (reduced away); at every point it evaluates expressions whose leaves are `const`, `index` (an axis),
+`load` (attr: (value name, Affine over axes)) and `var` (a per-row scalar bound by an earlier stage, or a reduction's result).
+
+    for i:64   m = max j:512 of x[512*i + j]                      a stage with over=(j), bound per row
+    for i:64 j:512   e[j] = exp(x[512*i + j] - m)                 a stage with axes=(j), a store into row scratch
+
+Every value is a flat, C-contiguous buffer. Scratch values are private to a row. The order in which a reduction combines is
+written in the schedule (`mlc.kernel.schedule`) and depends on shape, dtype and target only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mlc.core.affine import Affine
+from mlc.core.dims import TensorType
+from mlc.core.dtype import DType
+from mlc.core.expr import Expr
+
+Axis = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Param:
+    """A buffer the kernel is given: role "in", "out", or "scratch" (private to a row, type = its shape per row)."""
+
+    name: str
+    type: TensorType
+    role: str
+
+
+@dataclass(frozen=True)
+class Put:
+    """target[index] = value, at every point of the stage (or, in `finish`, at every kept point)."""
+
+    target: str
+    index: Affine
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Bind:
+    """A per-row scalar: name = value; later stages read it as var(name). Only in stages without kept axes."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """Accumulators `names` (with their dtypes and identities), fed with `values` at every point, combined by `combine`:
+    expressions over var("a.k") and var("b.k"). After the `over` loop, var(name) is the total."""
+
+    names: tuple[str, ...]
+    dtypes: tuple[DType, ...]
+    identity: tuple[Expr, ...]
+    values: tuple[Expr, ...]
+    combine: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A loop nest over `axes` + `over`. Without reductions, `over` is empty and `puts` are all it does."""
+
+    axes: tuple[Axis, ...]
+    over: tuple[Axis, ...] = ()
+    reduces: tuple[Reduce, ...] = ()
+    puts: tuple[Put, ...] = ()
+    finish: tuple[Put | Bind, ...] = ()
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A contraction: acc[m, n] = sum over k of a(m, k) * b(k, n), then `puts` at every (m, n), where var(name) is acc[m, n].
+
+    `m`, `n`, `k` are single axes (frontends of this level collapse them); batch axes are rows. `b` is contiguous in n.
+    """
+
+    name: str
+    dtype: DType
+    m: Axis
+    n: Axis
+    k: Axis
+    a: Expr
+    b: Expr
+    puts: tuple[Put, ...]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Hash-consed before scheduling: equal kernels are lowered and compiled once. Parameter names are canonical."""
+
+    name: str
+    params: tuple[Param, ...]
+    rows: tuple[Axis, ...]
+    stages: tuple[Stage | Dot, ...]
+    may_alias: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True)
+class Value:
+    """A buffer of the program. role: "input", "output", "constant", "temp"; `source` is the graph node it holds."""
+
+    name: str
+    type: TensorType
+    role: str
+    source: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel call: `args` name the program values bound to the kernel's in/out params, in order (scratch is not bound here)."""
+
+    kernel: Kernel
+    args: tuple[str, ...]
+
+    def reads(self) -> tuple[str, ...]:
+        return tuple(a for a, p in zip(self.args, self.kernel.params) if p.role == "in")
+
+    def writes(self) -> tuple[str, ...]:
+        return tuple(a for a, p in zip(self.args, self.kernel.params) if p.role == "out")
+
+
+@dataclass
+class KernelGraph:
+    """The partitioned program: values, steps in order, the names of inputs and outputs, and why edges were not fused."""
+
+    name: str
+    values: dict[str, Value] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+    def kernels(self) -> list[Kernel]:
+        """The distinct kernels, in order of first use."""
+        return list(dict.fromkeys(step.kernel for step in self.steps))
+
+
+def extents(axes: tuple[Axis, ...]) -> dict[str, int]:
+    return dict(axes)

@@ -1,0 +1,103 @@
+"""The kernel of a contraction: single m, n and k axes for the register tile, batch axes as rows, epilogue at the store.
+
+Several m, n or k axes run as one where every access allows it. Where the epilogue does not, the outer axes become rows; an
+operand whose layout the tile cannot read (k axes apart, or not contiguous along n) is packed into scratch first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from mlc.core import expr as ex
+from mlc.core.affine import Affine
+from mlc.core.dims import TensorType
+from mlc.core.expr import Expr, make
+from mlc.graph.graph import Graph
+from mlc.kernel.ir import Axis, Dot, Put, Stage
+from mlc.passes.access import loads_of
+from mlc.passes.axes import all_collapsible, collapse, collapse_index, rename
+from mlc.passes.rootexpr import RootExpr
+
+
+def _row_major(axes: Sequence[Axis]) -> Affine:
+    total, stride = Affine(), 1
+    for name, extent in reversed(axes):
+        total, stride = total + Affine(0, ((name, stride),)), stride * extent
+    return total
+
+
+def _epilogue(graph: Graph, group, escapes: set[int]) -> list[Put]:
+    """Stores at each (batch, m, n), over the contraction's own axis names."""
+    dot = group.members[0]
+    kept = dot.kept
+    acc = dot.a.dtype
+    values: dict[int, Expr] = {dot.node: ex.convert(ex.var(f"acc{dot.node}", acc), graph.nodes[dot.node].type.dtype)}
+    for root in group.members[1:]:
+        names = {old: new for (old, _), (new, _) in zip(root.axes, kept)}
+        (values[root.node],) = rename([root.value], names, lambda name, index, moved: values.get(int(name[1:])))
+    index = _row_major(kept)
+    return [Put(f"v{n}", index, value) for n, value in values.items() if n in escapes]
+
+
+def _pack(operand: Expr, axes: Sequence[Axis], scratch_name: str) -> tuple[Stage, Expr, TensorType]:
+    """A stage that copies the operand into contiguous scratch over `axes`, and the load that replaces it."""
+    names = {name: f"j{p}" for p, (name, _) in enumerate(axes)}
+    (value,) = rename([operand], names)
+    local = tuple((names[name], extent) for name, extent in axes)
+    stage = Stage(local, (), (), (Put(scratch_name, _row_major(local), value),))
+    load = make("load", operand.dtype, (), (scratch_name, _row_major(axes)))
+    return stage, load, TensorType([math.prod(e for _, e in axes)], operand.dtype)
+
+
+class _Axes:
+    """The axis groups of one contraction while they shrink to single axes."""
+
+    def __init__(self, dot: RootExpr):
+        sizes = dict(dot.axes)
+        self.batch, self.m, self.n, self.k = ([(name, sizes[name]) for name in group] for group in dot.groups)
+
+    def split_outer(self, which: str) -> None:
+        """Keep only the innermost axis of a group; the others become rows."""
+        group = getattr(self, which)
+        self.batch = self.batch + group[:-1]
+        setattr(self, which, group[-1:])
+
+
+def _tile_readable(operand: Expr, groups: Sequence[Sequence[Axis]], contiguous: Sequence[Axis]) -> bool:
+    loads = [e.attr[1] for e in loads_of([operand])]
+    if contiguous and any(index.coefficient(contiguous[-1][0]) != 1 for index in loads):
+        return False
+    return all(all_collapsible([operand], (), group) for group in groups)
+
+
+def dot_kernel(graph: Graph, group, escapes: set[int]) -> tuple[list, tuple[Axis, ...], dict[str, TensorType]]:
+    """Stages, row axes and scratch of the kernel of a contraction group."""
+    dot = group.members[0]
+    puts = _epilogue(graph, group, escapes)
+    axes, a, b = _Axes(dot), dot.a, dot.b
+    values, indices = [p.value for p in puts], [p.index for p in puts]
+    for which in ("m", "n"):
+        operand = [a] if which == "m" else []
+        if not all_collapsible([*values, *operand], indices, getattr(axes, which)):
+            axes.split_outer(which)
+    stages, scratch = [], {}
+    if not _tile_readable(a, (axes.k,), ()):
+        stage, a, scratch["sa"] = _pack(a, [*axes.m, *axes.k], "sa")
+        stages.append(stage)
+    if not _tile_readable(b, (axes.k, axes.n), axes.n):
+        stage, b, scratch["sb"] = _pack(b, [*axes.k, *axes.n], "sb")
+        stages.append(stage)
+    extents = {}
+    for which in ("m", "n", "k"):
+        old = getattr(axes, which)
+        extents[which] = math.prod(e for _, e in old)
+        a, b, *values = collapse([a, b, *values], old, which)
+        indices = [collapse_index(i, old, which) for i in indices]
+    rows = {name: f"i{p}" for p, (name, _) in enumerate(axes.batch)}
+    a, b, *values = rename([a, b, *values], rows)
+    indices = [i.substitute({old: Affine(0, ((new, 1),)) for old, new in rows.items()}) for i in indices]
+    stages = [Stage(s.axes, (), (), tuple(Put(p.target, p.index, rename([p.value], rows)[0]) for p in s.puts)) for s in stages]
+    new_puts = tuple(Put(p.target, i, v) for p, i, v in zip(puts, indices, values))
+    stages.append(Dot(f"acc{dot.node}", a.dtype, ("m", extents["m"]), ("n", extents["n"]), ("k", extents["k"]), a, b, new_puts))
+    return stages, tuple((rows[name], e) for name, e in axes.batch), scratch

@@ -1,0 +1,101 @@
+"""Which nodes get a buffer ("roots"). Everything else is recomputed where it is read.
+
+A node is a root when something needs its memory (an output, a reshape's or contraction's operand, a reduction), when it
+is expensive and several roots read it, when an expanding broadcast would repeat it, or when the expression it ends has
+grown past `MAX_INSTRUCTIONS` (a basic block of many thousand vector instructions compiles slowly).
+Roots of one kernel that only that kernel reads never reach memory: `kernelize` keeps them in registers or row scratch.
+"""
+
+from __future__ import annotations
+
+from mlc.graph.analysis import live_nodes
+from mlc.graph.graph import Graph
+from mlc.ops.base import CONTRACTION, ELEMENTWISE, INJECTIVE, OPAQUE, REDUCTION, VIEW
+from mlc.passes.access import is_stored, view_base
+
+MAX_INSTRUCTIONS = 400.0
+# An inlined cone up to this cost is cheaper to recompute than to store and load.
+CHEAP = 2.0
+_NONE, _MANY = -1, -2
+
+
+def _pure_movement(graph: Graph, node: int, roots: list[bool]) -> bool:
+    """Only index maps between this node and a stored value."""
+    while True:
+        current = graph.nodes[node]
+        if is_stored(current) or roots[node]:
+            return True
+        if current.op.alias == VIEW:
+            return True
+        if current.op.fusion != INJECTIVE or not current.inputs:
+            return False
+        node = current.inputs[0]
+
+
+def _required(graph: Graph, live: list[bool]) -> list[bool]:
+    """Roots that something needs in memory whatever it costs."""
+    roots = [False] * len(graph)
+
+    def need(node: int) -> None:
+        base = view_base(graph, node)
+        if not is_stored(graph.nodes[base]):
+            roots[base] = True
+
+    for output in graph.outputs:
+        need(output)
+    for i, node in enumerate(graph.nodes):
+        if not live[i]:
+            continue
+        if node.op.fusion in (REDUCTION, CONTRACTION, OPAQUE):
+            roots[i] = True
+        if node.op.alias == VIEW:
+            need(node.inputs[0])
+        if node.op.fusion == CONTRACTION:
+            for operand in node.inputs:
+                if not _pure_movement(graph, operand, roots):
+                    roots[operand] = True
+    return roots
+
+
+def _bound_cones(graph: Graph, live: list[bool], roots: list[bool]) -> list[float]:
+    """Instructions inlined into each node; cuts cones that grow past the bound and operands of expanding broadcasts."""
+    cost = [0.0] * len(graph)
+    cones: list[frozenset[int]] = [frozenset()] * len(graph)
+    for i, node in enumerate(graph.nodes):
+        if not live[i] or is_stored(node):
+            continue
+        if node.op.fusion == INJECTIVE and node.inputs and node.op.alias != VIEW:
+            (operand,) = node.inputs
+            if node.type.size > graph.nodes[operand].type.size and cost[operand] > CHEAP and not is_stored(graph.nodes[operand]):
+                roots[operand] = True
+        inlined = [k for k in node.inputs if not roots[k] and not is_stored(graph.nodes[k])]
+        merged = frozenset().union(*(cones[k] for k in inlined)) if inlined else frozenset()
+        own = node.op.cost if node.op.fusion == ELEMENTWISE else 0.0
+        total = own + sum(graph.nodes[k].op.cost for k in merged)
+        if total > MAX_INSTRUCTIONS and inlined:
+            for k in inlined:
+                roots[k] = True
+            merged, total = frozenset(), own
+        cost[i] = total
+        cones[i] = merged | {i} if node.op.fusion == ELEMENTWISE else merged
+    return cost
+
+
+def choose_roots(graph: Graph) -> list[bool]:
+    """The root flag of every node."""
+    live = live_nodes(graph)
+    roots = _required(graph, live)
+    cost = _bound_cones(graph, live, roots)
+    reader = [_NONE] * len(graph)
+    for i in range(len(graph) - 1, -1, -1):
+        node = graph.nodes[i]
+        if not live[i] or is_stored(node):
+            continue
+        if not roots[i] and reader[i] == _MANY and cost[i] > CHEAP:
+            roots[i] = True
+        into = i if roots[i] else reader[i]
+        if into == _NONE:
+            continue
+        for operand in node.inputs:
+            reader[operand] = into if reader[operand] in (_NONE, into) else _MANY
+    return roots

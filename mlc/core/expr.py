@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from mlc.core import dtype as dt
+from mlc.core.affine import Affine
 from mlc.core.dtype import DType
 
 
@@ -137,6 +138,17 @@ def var(name: str, dtype: DType) -> Expr:
 def index(axis: str, dtype: DType = dt.i64) -> Expr:
     """The current value of the loop variable `axis`."""
     return make("index", dtype, (), axis)
+
+
+def affine_value(affine: Affine) -> Expr:
+    """An affine index as an i64 expression over `index` leaves."""
+    total: Expr | None = None
+    for name, coefficient in affine.terms:
+        term = index(name) if coefficient == 1 else index(name) * coefficient
+        total = term if total is None else total + term
+    if total is None:
+        return const(affine.offset, dt.i64)
+    return total + affine.offset if affine.offset else total
 
 
 def _operands(*values: object) -> tuple[Expr, ...]:

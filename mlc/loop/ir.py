@@ -38,7 +38,8 @@ from mlc.core.expr import Expr, make
 
 @dataclass(frozen=True)
 class Buffer:
-    """A flat array of `size` elements. role: "in" (read only), "out" (written; may be read after), "scratch" (private to one run of the kernel)."""
+    """A flat array of `size` elements. role: "in" (read only), "out" (written; may be read after), "scratch" (private to one iteration of
+    the outermost parallel loop, or to one run of a kernel without one: each thread has its own)."""
 
     name: str
     dtype: DType

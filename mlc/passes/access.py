@@ -45,17 +45,6 @@ def axes_of(shape: Sequence[int], prefix: str = "a") -> tuple[tuple[tuple[str, i
     return tuple(axes), tuple(index)
 
 
-def affine_expr(affine: Affine) -> Expr:
-    """An affine index as an i64 expression."""
-    total = None
-    for name, coefficient in affine.terms:
-        term = ex.index(name) if coefficient == 1 else ex.index(name) * coefficient
-        total = term if total is None else total + term
-    if total is None:
-        return ex.const(affine.offset, ex.dt.i64)
-    return total + affine.offset if affine.offset else total
-
-
 def is_stored(node: Node) -> bool:
     """Values that have a buffer before any kernel runs: parameters and dense constants."""
     return node.op.name == "parameter" or (node.op.name == "constant" and not node.is_splat)
@@ -129,7 +118,7 @@ class Inliner:
                 attrs.update(shape=static_shape(node.type.shape), dtype=node.type.dtype)
             return node.op.scalar(*operands, **attrs)
         if node.op.generate is not None:
-            return node.op.generate([affine_expr(a) for a in at], node.attrs, node.type)
+            return node.op.generate([ex.affine_value(a) for a in at], node.attrs, node.type)
         return operands[0]
 
 

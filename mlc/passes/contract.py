@@ -14,9 +14,9 @@ from mlc.core.affine import Affine
 from mlc.core.dims import TensorType
 from mlc.core.expr import Expr, make
 from mlc.graph.graph import Graph
+from mlc.kernel.axes import all_collapsible, collapse, collapse_index, rebase, rebase_put, renaming
 from mlc.kernel.ir import Axis, Dot, Put, Stage
 from mlc.passes.access import loads_of
-from mlc.passes.axes import all_collapsible, collapse, collapse_index, rename
 from mlc.passes.rootexpr import RootExpr
 
 
@@ -35,7 +35,7 @@ def _epilogue(graph: Graph, group, escapes: set[int]) -> list[Put]:
     values: dict[int, Expr] = {dot.node: ex.convert(ex.var(f"acc{dot.node}", acc), graph.nodes[dot.node].type.dtype)}
     for root in group.members[1:]:
         names = {old: new for (old, _), (new, _) in zip(root.axes, kept)}
-        (values[root.node],) = rename([root.value], names, lambda name, index, moved: values.get(int(name[1:])))
+        (values[root.node],) = rebase([root.value], renaming(names), lambda name, index, moved: values.get(int(name[1:])))
     index = _row_major(kept)
     return [Put(f"v{n}", index, value) for n, value in values.items() if n in escapes]
 
@@ -43,7 +43,7 @@ def _epilogue(graph: Graph, group, escapes: set[int]) -> list[Put]:
 def _pack(operand: Expr, axes: Sequence[Axis], scratch_name: str) -> tuple[Stage, Expr, TensorType]:
     """A stage that copies the operand into contiguous scratch over `axes`, and the load that replaces it."""
     names = {name: f"j{p}" for p, (name, _) in enumerate(axes)}
-    (value,) = rename([operand], names)
+    (value,) = rebase([operand], renaming(names))
     local = tuple((names[name], extent) for name, extent in axes)
     stage = Stage(local, (), (), (Put(scratch_name, _row_major(local), value),))
     load = make("load", operand.dtype, (), (scratch_name, _row_major(axes)))
@@ -94,10 +94,10 @@ def dot_kernel(graph: Graph, group, escapes: set[int]) -> tuple[list, tuple[Axis
         extents[which] = math.prod(e for _, e in old)
         a, b, *values = collapse([a, b, *values], old, which)
         indices = [collapse_index(i, old, which) for i in indices]
-    rows = {name: f"i{p}" for p, (name, _) in enumerate(axes.batch)}
-    a, b, *values = rename([a, b, *values], rows)
-    indices = [i.substitute({old: Affine(0, ((new, 1),)) for old, new in rows.items()}) for i in indices]
-    stages = [Stage(s.axes, (), (), tuple(Put(p.target, p.index, rename([p.value], rows)[0]) for p in s.puts)) for s in stages]
-    new_puts = tuple(Put(p.target, i, v) for p, i, v in zip(puts, indices, values))
+    names = {name: f"i{p}" for p, (name, _) in enumerate(axes.batch)}
+    rows = renaming(names)
+    a, b = rebase([a, b], rows)
+    stages = [Stage(s.axes, (), (), tuple(rebase_put(p, rows) for p in s.puts)) for s in stages]
+    new_puts = tuple(rebase_put(Put(p.target, i, v), rows) for p, i, v in zip(puts, indices, values))
     stages.append(Dot(f"acc{dot.node}", a.dtype, ("m", extents["m"]), ("n", extents["n"]), ("k", extents["k"]), a, b, new_puts))
-    return stages, tuple((rows[name], e) for name, e in axes.batch), scratch
+    return stages, tuple((names[name], e) for name, e in axes.batch), scratch

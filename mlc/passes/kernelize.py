@@ -15,12 +15,13 @@ from mlc.core.affine import Affine
 from mlc.core.dims import TensorType
 from mlc.core.expr import Expr, make
 from mlc.graph.graph import Graph
-from mlc.kernel.ir import Axis, Bind, Kernel, KernelGraph, Param, Put, Stage, Step, Value
+from mlc.kernel.axes import collapse_kernel, rebase, rebase_put, renaming, stage_parts
+from mlc.kernel.ir import Axis, Bind, Dot, Kernel, KernelGraph, Param, Put, Stage, Step, Value
 from mlc.passes.access import is_stored, view_base
 from mlc.passes.contract import dot_kernel
-from mlc.passes.axes import rename
 from mlc.passes.fuse import Group, fuse, order_groups, result_extents, row_aligned
 from mlc.passes.rootexpr import MAP, PIECES, REDUCE, RootExpr
+
 
 @dataclass
 class _Slot:
@@ -56,8 +57,8 @@ class GroupBuilder:
     def inner_result(self, node: int) -> tuple[int, ...]:
         return result_extents(self.member[node])[self.rows:]
 
-    def axis_names(self, root: RootExpr) -> dict[str, str]:
-        return {name: (f"i{p}" if p < self.rows else f"j{p - self.rows}") for p, (name, _) in enumerate(root.axes)}
+    def axis_names(self, root: RootExpr) -> dict[str, Affine]:
+        return renaming({name: (f"i{p}" if p < self.rows else f"j{p - self.rows}") for p, (name, _) in enumerate(root.axes)})
 
     def same_index(self, index: Affine, root: RootExpr, producer: RootExpr) -> bool:
         """Does the root read the producer at exactly the index it computes (all axes)?"""
@@ -112,10 +113,10 @@ class GroupBuilder:
             if n not in self.member:
                 return None
             producer = self.member[n]
-            if n in self.bound:
-                return ex.var(self.bound[n], self.graph.nodes[n].type.dtype)
             if self.slot_of[n] is slot and self._shares_loop(root, producer, {index}):
                 return self.expr[n]
+            if n in self.bound:
+                return ex.var(self.bound[n], self.graph.nodes[n].type.dtype)
             if n in self.escapes:
                 return None
             self.scratch.setdefault(n, TensorType(self.inner_result(n), self.graph.nodes[n].type.dtype))
@@ -140,7 +141,7 @@ class GroupBuilder:
 
     def _emit_map(self, root: RootExpr) -> None:
         n, slot = root.node, self.slot_of[root.node]
-        (value,) = rename([root.value], self.axis_names(root), self.resolve(root))
+        (value,) = rebase([root.value], self.axis_names(root), self.resolve(root))
         self.expr[n] = value
         if not slot.inner and self.group.kind == "row":
             self.bound[n] = f"t{n}"
@@ -151,7 +152,7 @@ class GroupBuilder:
 
     def _emit_reduce(self, root: RootExpr) -> None:
         n, slot, axes = root.node, self.slot_of[root.node], self.axis_names(root)
-        values = rename(root.reduce.values, axes, self.resolve(root))
+        values = rebase(root.reduce.values, axes, self.resolve(root))
         reduce = root.reduce
         slot.reduces.append(type(reduce)(reduce.names, reduce.dtypes, reduce.identity, tuple(values), reduce.combine))
         if not slot.over:
@@ -189,9 +190,7 @@ def _pieces_stages(root: RootExpr) -> list[Stage]:
     stages = []
     for axes, put in root.pieces:
         names = {name: f"j{p}" for p, (name, _) in enumerate(axes)}
-        (value,) = rename([put.value], names)
-        index = put.index.substitute({old: Affine(0, ((new, 1),)) for old, new in names.items()})
-        stages.append(Stage(tuple((names[name], e) for name, e in axes), (), (), (Put(put.target, index, value),)))
+        stages.append(Stage(tuple((names[name], e) for name, e in axes), (), (), (rebase_put(put, renaming(names)),)))
     return stages
 
 
@@ -209,18 +208,6 @@ def _buffer_names(stages: Sequence) -> list[str]:
     return list(found)
 
 
-def stage_parts(stage) -> tuple[list[Expr], list[Put]]:
-    """The expressions of a stage and its puts."""
-    finish = getattr(stage, "finish", ())
-    puts = [*stage.puts, *(f for f in finish if isinstance(f, Put))]
-    exprs = [p.value for p in stage.puts] + [f.value for f in finish]
-    for reduce in getattr(stage, "reduces", ()):
-        exprs.extend(reduce.values)
-    if hasattr(stage, "a"):
-        exprs = [stage.a, stage.b, *exprs]
-    return exprs, puts
-
-
 def _rename_stage(stage, buffers: dict[str, str], variables: dict[str, str]):
     def leaf(node: Expr) -> Expr | None:
         if node.op == "load":
@@ -231,8 +218,8 @@ def _rename_stage(stage, buffers: dict[str, str], variables: dict[str, str]):
 
     def sub(exprs): return tuple(ex.substitute(exprs, leaf))
     def put(p): return Put(buffers[p.target], p.index, sub([p.value])[0])
-    if hasattr(stage, "a"):
-        return type(stage)(variables[stage.name], stage.dtype, stage.m, stage.n, stage.k, *sub([stage.a, stage.b]), tuple(map(put, stage.puts)))
+    if isinstance(stage, Dot):
+        return Dot(variables[stage.name], stage.dtype, stage.m, stage.n, stage.k, *sub([stage.a, stage.b]), tuple(map(put, stage.puts)))
     reduces = tuple(type(r)(tuple(variables[x] for x in r.names), r.dtypes, r.identity, sub(r.values), r.combine) for r in stage.reduces)
     finish = tuple(put(f) if isinstance(f, Put) else Bind(variables[f.name], sub([f.value])[0]) for f in stage.finish)
     return Stage(stage.axes, stage.over, reduces, tuple(map(put, stage.puts)), finish)
@@ -260,31 +247,34 @@ def canonical_kernel(graph: Graph, name: str, stages: Sequence, rows: tuple[Axis
         for f in getattr(stage, "finish", ()):
             if isinstance(f, Bind):
                 variables.setdefault(f.name, f"t{len(variables)}")
-        if hasattr(stage, "a"):
+        if isinstance(stage, Dot):
             variables.setdefault(stage.name, f"t{len(variables)}")
     renamed = tuple(_rename_stage(s, buffers, variables) for s in stages)
     order = {"in": 0, "out": 0, "scratch": 1}
     params.sort(key=lambda p: order[p.role])
-    return Kernel(name, tuple(params), rows, renamed, in_place(params, renamed)), bound
+    return collapse_kernel(Kernel(name, tuple(params), rows, renamed, in_place(params, renamed))), bound
 
 
 def in_place(params: Sequence[Param], stages: Sequence) -> frozenset[tuple[str, str]]:
-    """Pairs (in, out) of a one-stage map whose every load of `in` is at the index that `out` is stored at."""
-    if len(stages) != 1 or hasattr(stages[0], "a") or stages[0].over:
+    """Pairs (in, out) of a one-stage map where `in` is only loaded at the index that `out` is stored at, and not by a later store."""
+    if len(stages) != 1 or isinstance(stages[0], Dot) or stages[0].over:
         return frozenset()
-    (stage,) = stages
-    exprs, puts = stage_parts(stage)
-    loads: dict[str, set[Affine]] = {}
-    for e in ex.topological(exprs):
-        if e.op == "load":
-            loads.setdefault(e.attr[0], set()).add(e.attr[1])
+    puts = stage_parts(stages[0])[1]
+    loads = [[e.attr for e in ex.topological([put.value]) if e.op == "load"] for put in puts]
+    if any(name == put.target for put in puts for found in loads for name, _ in found):
+        return frozenset()
     by_name = {p.name: p for p in params}
     pairs = set()
-    for put in puts:
-        for name, indices in loads.items():
-            source, target = by_name[name], by_name[put.target]
-            same = source.type.nbytes == target.type.nbytes and source.type.dtype.itemsize == target.type.dtype.itemsize
-            if source.role == "in" and same and indices == {put.index}:
+    for position, put in enumerate(puts):
+        target = by_name[put.target].type
+        indices: dict[str, set[Affine]] = {}
+        for name, index in (access for found in loads for access in found):
+            indices.setdefault(name, set()).add(index)
+        later = {name for found in loads[position + 1:] for name, _ in found}
+        for name, found in indices.items():
+            source = by_name[name]
+            same = source.type.size == target.size and source.type.dtype.itemsize == target.dtype.itemsize
+            if source.role == "in" and same and found == {put.index} and name not in later:
                 pairs.add((name, put.target))
     return frozenset(pairs)
 

@@ -12,7 +12,7 @@ from mlc.graph.graph import Graph
 from mlc.kernel.ir import Axis, Put, Reduce
 from mlc.ops.base import CONTRACTION, REDUCTION
 from mlc.ops.contraction import free_axes
-from mlc.passes.access import Inliner, affine_expr, axes_of, flat_index, loads_of, view_base
+from mlc.passes.access import Inliner, axes_of, flat_index, loads_of, view_base
 
 MAP, REDUCE, DOT, PIECES = "map", "reduce", "dot", "pieces"
 
@@ -71,7 +71,7 @@ def _reduce_root(graph: Graph, inliner: Inliner, n: int) -> RootExpr:
     position = flat_index([source.shape[a] for a in reduced], tuple(index[a] for a in reduced))
     names = tuple(f"r{n}.{k}" for k in range(len(accumulators)))
     sides = [tuple(ex.var(f"{side}.{k}", d) for k, d in enumerate(accumulators)) for side in "ab"]
-    reduce = Reduce(names, accumulators, fold.identity(source.dtype), fold.lift(element, affine_expr(position)), fold.combine(*sides))
+    reduce = Reduce(names, accumulators, fold.identity(source.dtype), fold.lift(element, ex.affine_value(position)), fold.combine(*sides))
     finish = fold.finish(tuple(ex.var(name, d) for name, d in zip(names, accumulators)), node.type.dtype)
     over = tuple(name for name, _ in axes if int(name[1:]) in reduced)
     return RootExpr(n, REDUCE, axes, over, reduce=reduce, finish=finish)

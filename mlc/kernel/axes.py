@@ -1,0 +1,128 @@
+"""Rebasing and collapsing of loop axes: in expressions, stages and kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from mlc.core import expr as ex
+from mlc.core.affine import Affine
+from mlc.core.expr import Expr, make
+from mlc.kernel.ir import Axis, Dot, Kernel, Put, Stage
+
+
+def rebase(exprs: Sequence[Expr], axes: Mapping[str, Affine], loads: Callable[[str, Affine, Affine], Expr | None] | None = None) -> list[Expr]:
+    """Expressions with axes replaced by affine forms of other axes.
+
+    A load becomes what `loads(buffer, old index, new index)` gives, or is only re-indexed where that is None.
+    """
+    if not axes and loads is None:
+        return list(exprs)
+
+    def leaf(node: Expr) -> Expr | None:
+        if node.op == "index":
+            return ex.affine_value(axes[node.attr]) if node.attr in axes else None
+        if node.op == "load":
+            name, index = node.attr
+            moved = index.substitute(axes)
+            found = loads(name, index, moved) if loads else None
+            return found if found is not None else make("load", node.dtype, (), (name, moved))
+        return None
+
+    return ex.substitute(exprs, leaf)
+
+
+def renaming(names: Mapping[str, str]) -> dict[str, Affine]:
+    """Axis names as the mapping that `rebase` takes."""
+    return {old: Affine(0, ((new, 1),)) for old, new in names.items()}
+
+
+def rebase_put(put: Put, axes: Mapping[str, Affine], loads: Callable | None = None) -> Put:
+    return Put(put.target, put.index.substitute(axes), rebase([put.value], axes, loads)[0])
+
+
+def collapsible(index: Affine, axes: Sequence[Axis]) -> bool:
+    """May these adjacent axes, outer first, run as one loop for this access?"""
+    return all(index.coefficient(outer) == index.coefficient(inner) * extent
+               for (outer, _), (inner, extent) in zip(axes, axes[1:]))
+
+
+def uses_index(exprs: Iterable[Expr], names: Iterable[str]) -> bool:
+    """Does an expression read one of these axes as a number?"""
+    wanted = set(names)
+    return any(e.op == "index" and e.attr in wanted for e in ex.topological(exprs))
+
+
+def all_collapsible(exprs: Sequence[Expr], indices: Sequence[Affine], axes: Sequence[Axis]) -> bool:
+    """May the axes run as one loop for every load under `exprs`, every index in `indices`, and every use of an axis as a number?"""
+    if len(axes) < 2:
+        return True
+    if uses_index(exprs, [name for name, _ in axes]):
+        return False
+    loads = [e.attr[1] for e in ex.topological(exprs) if e.op == "load"]
+    return all(collapsible(index, axes) for index in (*loads, *indices))
+
+
+def collapse_index(index: Affine, axes: Sequence[Axis], new: str) -> Affine:
+    """The access with collapsible `axes` replaced by the one axis `new`."""
+    if not axes:
+        return index
+    names = {name for name, _ in axes}
+    step = index.coefficient(axes[-1][0])
+    return Affine(index.offset, [t for t in index.terms if t[0] not in names] + [(new, step)])
+
+
+def collapse(exprs: Sequence[Expr], axes: Sequence[Axis], new: str) -> list[Expr]:
+    """The expressions with collapsible `axes` replaced by the one axis `new`."""
+    def leaf(node: Expr) -> Expr | None:
+        if node.op == "load":
+            return make("load", node.dtype, (), (node.attr[0], collapse_index(node.attr[1], axes, new)))
+        if node.op == "index" and axes and node.attr == axes[-1][0]:
+            return ex.index(new)
+        return None
+    return ex.substitute(exprs, leaf) if axes else list(exprs)
+
+
+# --------------------------------------------------------------------------- stages and kernels
+def stage_parts(stage: Stage | Dot) -> tuple[list[Expr], list[Put]]:
+    """All expressions of a stage and its puts."""
+    if isinstance(stage, Dot):
+        return [stage.a, stage.b, *(p.value for p in stage.puts)], list(stage.puts)
+    values = [v for r in stage.reduces for v in r.values]
+    puts = [*stage.puts, *(f for f in stage.finish if isinstance(f, Put))]
+    return [*values, *(p.value for p in stage.puts), *(f.value for f in stage.finish)], puts
+
+
+def _merge_pair(stage: Stage, which: str, position: int) -> Stage | None:
+    """The stage with axes `position` and `position + 1` of `which` run as one loop, or None where an access forbids it."""
+    axes = getattr(stage, which)
+    pair = axes[position:position + 2]
+    exprs, puts = stage_parts(stage)
+    if not all_collapsible(exprs, [p.index for p in puts], pair):
+        return None
+    (outer, n), (inner, m) = pair
+    # Rows where the inner axis has the step s and the outer one s * m: replacing outer by 0 leaves the inner axis to run over both.
+    drop = {outer: Affine()}
+    reduces = tuple(replace(r, values=tuple(rebase(r.values, drop))) for r in stage.reduces)
+    finish = tuple(rebase_put(f, drop) if isinstance(f, Put) else replace(f, value=rebase([f.value], drop)[0]) for f in stage.finish)
+    merged = (*axes[:position], (inner, n * m), *axes[position + 2:])
+    puts = tuple(rebase_put(p, drop) for p in stage.puts)
+    return replace(stage, reduces=reduces, puts=puts, finish=finish, **{which: merged})
+
+
+def collapse_stage(stage: Stage | Dot) -> Stage | Dot:
+    """Adjacent axes that every access steps through as one are one axis."""
+    if isinstance(stage, Dot):
+        return stage
+    for which in ("axes", "over"):
+        position = len(getattr(stage, which)) - 2
+        while position >= 0:
+            merged = _merge_pair(stage, which, position)
+            stage = merged or stage
+            position -= 1
+    return stage
+
+
+def collapse_kernel(kernel: Kernel) -> Kernel:
+    """Collapse the axes of every stage."""
+    return replace(kernel, stages=tuple(collapse_stage(s) for s in kernel.stages))

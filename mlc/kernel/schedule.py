@@ -1,0 +1,140 @@
+"""Schedules are data: which axis is the vector, how many lanes accumulate, how large the register tile is.
+
+`schedule_for` is the one place that chooses them. A choice is a function of the kernel (shapes and dtypes), the target and
+the tuning record only, so the same inputs give the same bits on every run and with any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mlc.core import expr as ex
+from mlc.core.expr import Expr
+from mlc.kernel.ir import Axis, Dot, Kernel, Stage
+
+# A partial sum takes at most this many steps per lane before it is added to the next level: the error grows with the log.
+CHUNK = 64
+# Rows this short are run `width` at a time, one row a lane.
+SHORT_ROW = 8
+
+
+@dataclass(frozen=True)
+class StageSchedule:
+    """vectorize `axis` by `width` lanes. `axis` "" means that rows are the lanes (`Schedule.row_vector`)."""
+
+    axis: str
+    width: int
+
+
+@dataclass(frozen=True)
+class TileSchedule:
+    """The register tile of a contraction: m x n accumulators in vectors of `width`."""
+
+    m: int
+    n: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One entry a stage; `row_vector` is the row axis whose iterations are lanes, if rows are short."""
+
+    stages: tuple[StageSchedule | TileSchedule, ...]
+    row_vector: str = ""
+    row_width: int = 1
+
+    def text(self) -> str:
+        """As printed behind a kernel: `schedule { vectorize j0:16; tile m:8 n:48 by 16; chunk 64 }`."""
+        steps = [f"vectorize {self.row_vector}:{self.row_width}"] if self.row_vector else []
+        for stage in self.stages:
+            if isinstance(stage, TileSchedule):
+                steps.append(f"tile m:{stage.m} n:{stage.n} by {stage.width}")
+            elif stage.axis:
+                steps.append(f"vectorize {stage.axis}:{stage.width}")
+        return "schedule { " + "; ".join([*steps, f"chunk {CHUNK}"]) + " }"
+
+
+def _lanes(exprs: Sequence[Expr], vector_bytes: int) -> int:
+    """Lanes that fill one register of the widest type in the expressions."""
+    widest = max((e.dtype.itemsize if not e.dtype.is_half else 4 for e in ex.topological(exprs)), default=4)
+    return max(2, vector_bytes // widest)
+
+
+def _weight(exprs: Sequence[Expr]) -> int:
+    return sum(1 for e in ex.topological(exprs) if e.args)
+
+
+def _expressions(stage: Stage) -> list[Expr]:
+    return [v for r in stage.reduces for v in r.values] + [p.value for p in stage.puts]
+
+
+def _unit_loads(exprs: Sequence[Expr], axis: str) -> int:
+    """Loads contiguous along the axis minus strided ones: what vectorising it gains."""
+    total = 0
+    for e in ex.topological(exprs):
+        if e.op == "load":
+            step = e.attr[1].coefficient(axis)
+            total += 1 if step in (1, -1) else -1 if step else 0
+    return total
+
+
+def _vector_axis(stage: Stage) -> Axis | None:
+    """Stores want the last kept axis contiguous; a reduction takes whichever of its axes streams best."""
+    exprs = _expressions(stage)
+    if not stage.reduces:
+        return stage.axes[-1] if stage.axes else None
+    candidates = ([stage.axes[-1]] if stage.axes else []) + list(reversed(stage.over))
+    if not candidates:
+        return None
+    return max(candidates, key=lambda a: (a[1] >= SHORT_ROW, _unit_loads(exprs, a[0]), a[1] >= 4 * SHORT_ROW))
+
+
+def _stage_schedule(stage: Stage, vector_bytes: int) -> StageSchedule:
+    axis = _vector_axis(stage)
+    if axis is None:
+        return StageSchedule("", 1)
+    exprs = _expressions(stage)
+    lanes, weight = _lanes(exprs, vector_bytes), _weight(exprs)
+    wide = 4 if weight <= 8 else 2 if weight <= 24 else 1
+    if not stage.reduces:
+        wide = min(wide, 2)
+    if any(len(r.names) > 1 for r in stage.reduces):
+        wide = 1
+    while wide > 1 and lanes * wide > 2 * axis[1]:
+        wide //= 2
+    return StageSchedule(axis[0], lanes * wide)
+
+
+def tile_schedule(dot: Dot, vector_bytes: int, registers: int) -> TileSchedule:
+    """Accumulators fill the register file but for one row of b and a broadcast of a (codegen facts: 8x48 on AVX-512)."""
+    width = vector_bytes // max(dot.dtype.itemsize, 1)
+    vectors = min(3 if registers >= 32 else 2, max(1, -(-dot.n[1] // width)))
+    rows = {3: 8, 2: 12, 1: 14}[vectors] if registers >= 32 else {2: 6, 1: 10}[vectors]
+    return TileSchedule(max(1, min(rows, dot.m[1])), max(1, min(vectors * width, dot.n[1])), width)
+
+
+def _short_rows(kernel: Kernel) -> bool:
+    """Every stage is short, there are many rows, and nothing lives in row scratch."""
+    if not kernel.rows or kernel.rows[-1][1] < 2 * SHORT_ROW or any(p.role == "scratch" for p in kernel.params):
+        return False
+    for stage in kernel.stages:
+        if isinstance(stage, Dot):
+            return False
+        size = 1
+        for _, extent in (*stage.axes, *stage.over):
+            size *= extent
+        if size >= SHORT_ROW:
+            return False
+    return True
+
+
+def schedule_for(kernel: Kernel, vector_bytes: int, registers: int, db: Mapping[Kernel, Schedule] | None = None) -> Schedule:
+    """The schedule of a kernel for a target with `registers` vectors of `vector_bytes`; a tuning record in `db` wins."""
+    if db and kernel in db:
+        return db[kernel]
+    if _short_rows(kernel):
+        exprs = [e for s in kernel.stages for e in _expressions(s)]
+        return Schedule(tuple(StageSchedule("", 1) for _ in kernel.stages), kernel.rows[-1][0], _lanes(exprs, vector_bytes))
+    return Schedule(tuple(
+        tile_schedule(s, vector_bytes, registers) if isinstance(s, Dot) else _stage_schedule(s, vector_bytes) for s in kernel.stages))

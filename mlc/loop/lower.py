@@ -1,0 +1,196 @@
+"""Kernel + schedule -> loop IR. Every choice of order is made here, from the schedule, and written into the loops.
+
+Reductions keep `width` lanes (or one lane a kept element), fold after `CHUNK` steps into the next level, and end in a tree,
+so the error grows with the logarithm of the length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from mlc.core import expr as ex
+from mlc.core.affine import Affine
+from mlc.core.expr import Expr
+from mlc.kernel.axes import rebase
+from mlc.kernel.ir import Axis, Dot, Kernel, Put, Stage
+from mlc.kernel.schedule import CHUNK, Schedule, StageSchedule, TileSchedule
+from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Stmt, Store, Tile
+
+Rebase = Mapping[str, Affine]
+
+
+class _Reducer:
+    """Emits the accumulation of one stage's reductions over its `over` axes."""
+
+    def __init__(self, stage: Stage, lanes: int, vector: Axis | None, fresh: Callable[[str], str]):
+        self.stage, self.lanes, self.vector, self.fresh = stage, lanes, vector, fresh
+
+    def declare(self, suffix: str) -> list[Stmt]:
+        return [Decl(name + suffix, d, self.lanes, i)
+                for r in self.stage.reduces for name, d, i in zip(r.names, r.dtypes, r.identity)]
+
+    def combine(self, suffix: str, values: Sequence[Sequence[Expr]]) -> Assign:
+        """acc = combine(acc, value) for every reduction at once."""
+        names, results = [], []
+        for r, fed in zip(self.stage.reduces, values):
+            env = {f"a.{k}": ex.var(n + suffix, d) for k, (n, d) in enumerate(zip(r.names, r.dtypes))}
+            env.update((f"b.{k}", v) for k, v in enumerate(fed))
+            results.extend(ex.substitute(r.combine, lambda e, env=env: env.get(e.attr) if e.op == "var" else None))
+            names.extend(n + suffix for n in r.names)
+        return Assign(tuple(names), tuple(results))
+
+    def merge(self, suffix: str, part: str) -> Assign:
+        return self.combine(suffix, [[ex.var(n + part, d) for n, d in zip(r.names, r.dtypes)] for r in self.stage.reduces])
+
+    def accumulate(self, suffix: str, axes: Sequence[Axis], at: dict[str, Affine]) -> list[Stmt]:
+        """Statements that add everything over `axes` (outer first) into the accumulators `suffix`."""
+        if not axes:
+            values = [list(rebase(r.values, at)) for r in self.stage.reduces]
+            return [self.combine(suffix, values), *_stores(self.stage.puts, at)]
+        (name, extent), rest = axes[0], axes[1:]
+        step = self.lanes if self.vector and name == self.vector[0] else 1
+        return self._span(suffix, name, extent, step, rest, at, Affine())
+
+    def _span(self, suffix: str, name: str, extent: int, step: int, rest: Sequence[Axis], at: dict[str, Affine], start: Affine) -> list[Stmt]:
+        """One axis from `start` on, in chunks when it is long."""
+        if extent <= 2 * CHUNK * step:
+            var = self.fresh(name)
+            inner = self.accumulate(suffix, rest, {**at, name: start + Affine(0, ((var, 1),))})
+            kind = "vector" if step > 1 else "serial"
+            return [For(var, extent, tuple(inner), kind, step if step > 1 else 1)] if extent else []
+        block = CHUNK * step
+        while extent > CHUNK * block:
+            block *= CHUNK
+        outer, part = self.fresh(name), self.fresh(".p")
+        found: list[Stmt] = []
+        for count, size, base in ((extent // block, block, Affine(0, ((outer, block),))), (1, extent % block, Affine(extent - extent % block))):
+            if not size:
+                continue
+            body = [*self.declare(part), *self._span(part, name, size, step, rest, at, start + base), self.merge(suffix, part)]
+            found.append(For(outer if size == block else self.fresh(name), count, tuple(body)))
+        return found
+
+
+def _stores(puts: Sequence[Put], at: Rebase) -> list[Stmt]:
+    if not puts:
+        return []
+    values = rebase([p.value for p in puts], at)
+    return [Store(p.target, p.index.substitute(at), v) for p, v in zip(puts, values)]
+
+
+class _Lowering:
+    def __init__(self, kernel: Kernel, schedule: Schedule):
+        self.kernel, self.schedule = kernel, schedule
+        self.taken: dict[str, int] = {}
+
+    def fresh(self, base: str) -> str:
+        """A new name: x, x.1, x.2, ..."""
+        count = self.taken.get(base, 0)
+        self.taken[base] = count + 1
+        return base if not count else f"{base}.{count}"
+
+    def loops(self, axes: Sequence[Axis], at: dict[str, Affine], body: Callable[[dict[str, Affine]], list[Stmt]],
+              vector: str = "", width: int = 1) -> list[Stmt]:
+        """Nested loops over `axes`, outer first; the axis `vector` runs in lanes and is innermost whatever its place."""
+        ordered = [a for a in axes if a[0] != vector] + [a for a in axes if a[0] == vector]
+        names = [(self.fresh(name), name, extent) for name, extent in ordered]
+        inner = body({**at, **{name: Affine(0, ((var, 1),)) for var, name, _ in names}})
+        for var, name, extent in reversed(names):
+            kind = ("vector", width) if name == vector and width > 1 else ("serial", 1)
+            inner = [For(var, extent, tuple(inner), *kind)]
+        return inner
+
+    # ----------------------------------------------------------------- stages
+    def stage(self, stage: Stage, plan: StageSchedule, row_width: int) -> list[Stmt]:
+        if row_width > 1:
+            return self._kept(stage, "", 1, row_width)
+        if not stage.reduces:
+            return [*self._kept(stage, plan.axis, plan.width, 1)]
+        if any(name == plan.axis for name, _ in stage.over):
+            return self._lanes_over(stage, plan)
+        return self._kept(stage, plan.axis, plan.width, 1)
+
+    def _finish(self, stage: Stage, at: Rebase, lanes: int) -> list[Stmt]:
+        found: list[Stmt] = []
+        for action in stage.finish:
+            if isinstance(action, Put):
+                found.extend(_stores([action], at))
+            else:
+                (value,) = rebase([action.value], at)
+                found.append(Decl(action.name, value.dtype, lanes, value))
+        return found
+
+    def _kept(self, stage: Stage, vector: str, width: int, row_width: int) -> list[Stmt]:
+        """One lane (or one scalar) for each kept element; the reduced axes are serial inside."""
+        lanes = row_width if row_width > 1 else width if vector else 1
+
+        def body(at: dict[str, Affine]) -> list[Stmt]:
+            if not stage.reduces:
+                return [*_stores(stage.puts, at), *self._finish(stage, at, lanes)]
+            reducer = _Reducer(stage, lanes, None, self.fresh)
+            return [*reducer.declare(""), *reducer.accumulate("", stage.over, at), *self._finish(stage, at, lanes)]
+        return self.loops(stage.axes, {}, body, vector, width)
+
+    def _lanes_over(self, stage: Stage, plan: StageSchedule) -> list[Stmt]:
+        """Lanes run along a reduced axis: accumulate, fold the lanes, finish, for each kept element."""
+        vector = next(a for a in stage.over if a[0] == plan.axis)
+        over = [a for a in stage.over if a is not vector] + [vector]
+        lanes = plan.width
+
+        def body(at: dict[str, Affine]) -> list[Stmt]:
+            reducer = _Reducer(stage, lanes, vector, self.fresh)
+            found = [*reducer.declare(".v"), *reducer.accumulate(".v", over, at)]
+            for r in stage.reduces:
+                found.append(Fold(r.names, tuple(n + ".v" for n in r.names), r.combine))
+            return [*found, *self._finish(stage, at, 1)]
+        return self.loops(stage.axes, {}, body)
+
+    # ----------------------------------------------------------------- contraction
+    def dot(self, dot: Dot, plan: TileSchedule) -> list[Stmt]:
+        """for n-panels: for m-tiles: the register tile. Remainders get tiles of their own size."""
+        (m, rows), (n, cols), (k, depth) = dot.m, dot.n, dot.k
+
+        def tile(m_at: Affine, m_size: int, n_at: Affine, n_size: int) -> Tile:
+            r, c, kk = "r", "c", "k"
+            at = {m: m_at + Affine(0, ((r, 1),)), n: n_at + Affine(0, ((c, 1),)), k: Affine(0, ((kk, 1),))}
+            a, b = rebase([dot.a, dot.b], at)
+            return Tile(dot.name, dot.dtype, r, m_size, c, n_size, kk, depth, plan.width, a, b, tuple(_stores(dot.puts, at)))
+
+        def panel(n_at: Affine, n_size: int) -> list[Stmt]:
+            found: list[Stmt] = []
+            if rows // plan.m:
+                mt = self.fresh("mt")
+                found.append(For(mt, rows // plan.m, (tile(Affine(0, ((mt, plan.m),)), plan.m, n_at, n_size),)))
+            if rows % plan.m:
+                found.append(tile(Affine(rows - rows % plan.m), rows % plan.m, n_at, n_size))
+            return found
+
+        found: list[Stmt] = []
+        if cols // plan.n:
+            nt = self.fresh("nt")
+            found.append(For(nt, cols // plan.n, tuple(panel(Affine(0, ((nt, plan.n),)), plan.n))))
+        if cols % plan.n:
+            found.extend(panel(Affine(cols - cols % plan.n), cols % plan.n))
+        return found
+
+    def run(self) -> tuple[Stmt, ...]:
+        body: list[Stmt] = []
+        for stage, plan in zip(self.kernel.stages, self.schedule.stages):
+            if isinstance(stage, Dot):
+                body.extend(self.dot(stage, plan))
+            else:
+                body.extend(self.stage(stage, plan, self.schedule.row_width))
+        for position, (name, extent) in reversed(list(enumerate(self.kernel.rows))):
+            if name == self.schedule.row_vector:
+                body = [For(name, extent, tuple(body), "vector", self.schedule.row_width)]
+            else:
+                body = [For(name, extent, tuple(body), "parallel" if position == 0 else "serial")]
+        return tuple(body)
+
+
+def lower(kernel: Kernel, schedule: Schedule) -> LoopKernel:
+    """The loops of a kernel under a schedule. Buffers: in, out, scratch, in the kernel's order."""
+    buffers = tuple(Buffer(p.name, p.type.dtype, p.type.size, p.role) for p in kernel.params)
+    return LoopKernel(kernel.name, buffers, _Lowering(kernel, schedule).run(), kernel.may_alias)
+
+

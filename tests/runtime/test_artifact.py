@@ -8,7 +8,7 @@ import threading
 import ml_dtypes
 import numpy as np
 import pytest
-from programs import matrix, pointers, program, subtract
+from runtime_programs import matrix, pointers, program, subtract
 
 from mlc.codegen import target as target_module
 from mlc.core.errors import ArtifactError

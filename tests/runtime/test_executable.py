@@ -6,7 +6,7 @@ import threading
 import ml_dtypes
 import numpy as np
 import pytest
-from programs import elementwise, matrix, pointers, program, subtract
+from runtime_programs import elementwise, matrix, pointers, program, subtract
 
 from mlc.codegen import target as target_module
 from mlc.core.dtype import as_dtype, f16

@@ -6,7 +6,7 @@ import threading
 import ml_dtypes
 import numpy as np
 import pytest
-from programs import elementwise, program
+from runtime_programs import elementwise, program
 
 from mlc.codegen.target import compile_object, get_target
 from mlc.runtime.orc import Library

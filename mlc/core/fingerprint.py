@@ -10,9 +10,12 @@ import functools
 import hashlib
 import os
 import struct
+import time
 from pathlib import Path
 
 import numpy as np
+
+_LOADED = time.time()
 
 
 def _frame(tag: bytes, payload: bytes) -> bytes:
@@ -75,7 +78,7 @@ def sources_fingerprint() -> str:
     """Hex SHA-256 over the names and contents of every .py file of the package `mlc`; once per process.
 
     Code made by other sources of mlc must never be taken from a cache. Sources that cannot be read (a zipped or
-    byte-code-only install) give a value that no other process shares.
+    byte-code-only install), or that were edited after this process loaded them, give a value that no other process shares.
     """
     root = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
@@ -89,12 +92,19 @@ def sources_fingerprint() -> str:
             try:
                 with open(path, "rb", buffering=0) as file:
                     content = file.read()
+                    edited = os.fstat(file.fileno()).st_mtime >= _LOADED
             except OSError:
-                return fingerprint("unreadable sources", os.urandom(16))
+                return _unshared()
+            if edited:
+                return _unshared()
             digest.update(_frame(b"P", os.path.relpath(path, root).encode("utf-8", "surrogateescape")))
             digest.update(_frame(b"C", content))
             found += 1
-    return digest.hexdigest() if found else fingerprint("unreadable sources", os.urandom(16))
+    return digest.hexdigest() if found else _unshared()
+
+
+def _unshared() -> str:
+    return fingerprint("sources of this process only", os.urandom(16))
 
 
 @functools.cache

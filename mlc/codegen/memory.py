@@ -1,0 +1,190 @@
+"""Loads and stores: addresses, and how the lanes of a vector loop map to memory.
+
+Neighbouring lanes in neighbouring elements are one vector access; reversed ones a vector access and a shuffle; any other
+stride is an access per lane (x86 gathers and scatters are no faster). A last block that is not full touches exactly its
+own elements: by mask registers where the target has them, else by a vector of just so many lanes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from math import gcd
+from typing import TYPE_CHECKING
+
+from mlc.codegen import halves
+from mlc.codegen.builder import Builder, Value, memory_text, splat_text, vector_text
+from mlc.codegen.instructions import splat
+from mlc.core import dtype as dt
+from mlc.core.affine import Affine
+from mlc.core.expr import Expr
+from mlc.loop.ir import Buffer, Store
+
+if TYPE_CHECKING:
+    from mlc.codegen.statements import KernelEmitter
+
+# What the memory plan, constants and our own outputs are aligned to. Arrays of users are only aligned to their elements.
+ALIGNMENT = 64
+
+
+def _address(k: KernelEmitter, buffer: Buffer, index: Affine, shift: int = 0) -> tuple[str, int, int]:
+    """Pointer to buffer[index + shift] (at lane 0), its alignment in bytes, and the level it is computed at.
+
+    One pointer addition per loop level, outer first, so that only the innermost part varies; constants last, where they
+    become displacements.
+    """
+    b, size = k.b, buffer.dtype.itemsize
+    offset = index.offset + shift
+    grain = size if buffer.role == "in" else ALIGNMENT
+    parts = []
+    for name, factor in index.terms:
+        place = k.indices[name]
+        offset += factor * place.offset
+        if place.value is not None:
+            parts.append((place.value.level, place.value, factor))
+            grain = gcd(grain, factor * place.step * size)
+    grain = gcd(grain, offset * size)
+    if len(parts) > 1:
+        parts.sort(key=_by_level)
+    pointer, level, type_ = k.pointers[buffer.name], 0, memory_text(buffer.dtype, 1)
+    for level, value, factor in parts:
+        scaled = value.text
+        if factor != 1:
+            scaled = b.once(("times", value, factor), level, f"mul nsw i64 {value.text}, {factor}")
+        pointer = b.once(("element", pointer, scaled), level, f"getelementptr {type_}, ptr {pointer}, i64 {scaled}")
+    if offset:
+        pointer = b.once(("element", pointer, offset), level, f"getelementptr {type_}, ptr {pointer}, i64 {offset}")
+    return pointer, grain, level
+
+
+def _by_level(part: tuple) -> int:
+    return part[0]
+
+
+def load(k: KernelEmitter, node: Expr) -> Value:
+    """buffer[index]: a scalar if the index does not depend on the lane, else a vector."""
+    name, index = node.attr
+    buffer = k.buffers[name]
+    lane, stride = k.lane, 0
+    if lane is not None:
+        stride = index.coefficient(lane.var)
+    lanes, active = (lane.lanes, lane.active) if stride else (1, 1)
+    shift = -(active - 1) if stride == -1 else 0
+    pointer, grain, level = _address(k, buffer, index, shift)
+    level = max(level, k.dirty.get(name, 0))
+    key = ("load", pointer, k.version.get(name, 0), lanes, stride)
+    table = k.b.tables[level]
+    found = table.get(key)
+    if found is None:
+        b, dtype = k.b, node.dtype
+        if lanes == 1:
+            text = b.emit(level, f"load {memory_text(dtype, 1)}, ptr {pointer}, align {grain}")
+        elif stride in (1, -1):
+            text = _vector_load(b, level, memory_text(dtype, 1), pointer, grain, lanes, active, stride)
+        else:
+            text = _strided_load(b, level, memory_text(dtype, 1), pointer, dtype.itemsize, lanes, active, stride)
+        if dtype is dt.bool_:  # bytes other than 0 and 1 come in through views
+            text = b.emit(level, f"icmp ne {memory_text(dtype, lanes)} {text}, {splat_text(0, dt.u8, lanes)}")
+        found = table[key] = Value(text, dtype, lanes, level)
+    return found
+
+
+def _vector_load(b: Builder, level: int, scalar: str, pointer: str, grain: int, lanes: int, active: int, stride: int) -> str:
+    vector = vector_text(scalar, lanes)
+    if active == lanes and stride == 1:
+        return b.emit(level, f"load {vector}, ptr {pointer}, align {grain}")
+    if stride == 1 and b.target.avx512:
+        name = _masked(b, "load", scalar, lanes)
+        return b.emit(level, f"call {vector} @{name}(ptr {pointer}, i32 {grain}, {mask_text(lanes, active)}, {vector} zeroinitializer)")
+    exact = vector_text(scalar, active)
+    text = b.emit(level, f"load {exact}, ptr {pointer}, align {grain}")
+    order = list(range(active))[::stride]
+    if active == 1:
+        return b.emit(level, f"insertelement {vector} zeroinitializer, {scalar} {text}, i64 0")
+    return shuffle(b, level, exact, text, "zeroinitializer", order + [active] * (lanes - active))
+
+
+def _strided_load(b: Builder, level: int, scalar: str, pointer: str, size: int, lanes: int, active: int, stride: int) -> str:
+    vector = vector_text(scalar, lanes)
+    text = "zeroinitializer" if active < lanes else "poison"
+    for i in range(active):
+        element = b.emit(level, f"getelementptr {scalar}, ptr {pointer}, i64 {i * stride}") if i else pointer
+        one = b.emit(level, f"load {scalar}, ptr {element}, align {size}")
+        text = b.emit(level, f"insertelement {vector} {text}, {scalar} {one}, i64 {i}")
+    return text
+
+
+def store(k: KernelEmitter, stmt: Store) -> None:
+    """buffer[index] = value, for every active lane."""
+    b, buffer, lane = k.b, k.buffers[stmt.buffer], k.lane
+    value = k.value(stmt.value)
+    stride = stmt.index.coefficient(lane.var) if lane is not None else 0
+    if stride:
+        value = splat(b, value, lane.lanes)
+    lanes, active = value.lanes, lane.active if value.lanes > 1 else 1
+    text, scalar = _to_memory(b, value), memory_text(buffer.dtype, 1)
+    vector = vector_text(scalar, lanes)
+    shift = -(active - 1) if stride == -1 else 0
+    pointer, grain, _ = _address(k, buffer, stmt.index, shift)
+    if lanes == 1:
+        b.effect(f"store {scalar} {text}, ptr {pointer}, align {grain}")
+    elif not stride:  # all lanes write one place: the last stays
+        last = b.emit(b.level, f"extractelement {vector} {text}, i64 {active - 1}")
+        b.effect(f"store {scalar} {last}, ptr {pointer}, align {grain}")
+    elif stride in (1, -1):
+        _vector_store(b, scalar, text, pointer, grain, lanes, active, stride)
+    else:
+        for i in range(active):
+            element = b.emit(b.level, f"getelementptr {scalar}, ptr {pointer}, i64 {i * stride}") if i else pointer
+            one = b.emit(b.level, f"extractelement {vector} {text}, i64 {i}")
+            b.effect(f"store {scalar} {one}, ptr {element}, align {buffer.dtype.itemsize}")
+    k.version[stmt.buffer] = k.version.get(stmt.buffer, 0) + 1
+
+
+def _to_memory(b: Builder, value: Value) -> str:
+    if value.dtype.is_half:
+        return halves.bits(b, value)
+    if value.dtype is dt.bool_:
+        if value.const is not None:
+            return splat_text(value.const, dt.u8, value.lanes)
+        return b.emit(b.level, f"zext {vector_text('i1', value.lanes)} {value.text} to {vector_text('i8', value.lanes)}")
+    return value.text
+
+
+def _vector_store(b: Builder, scalar: str, text: str, pointer: str, grain: int, lanes: int, active: int, stride: int) -> None:
+    vector = vector_text(scalar, lanes)
+    if stride == 1 and active < lanes and b.target.avx512:
+        name = _masked(b, "store", scalar, lanes)
+        b.effect(f"call void @{name}({vector} {text}, ptr {pointer}, i32 {grain}, {mask_text(lanes, active)})")
+        return
+    if active == 1:
+        vector, text = scalar, b.emit(b.level, f"extractelement {vector} {text}, i64 0")
+    elif active < lanes or stride == -1:
+        text = shuffle(b, b.level, vector, text, "poison", range(active)[::stride])
+        vector = vector_text(scalar, active)
+    b.effect(f"store {vector} {text}, ptr {pointer}, align {grain}")
+
+
+def shuffle(b: Builder, level: int, type_: str, first: str, second: str, order: Iterable[int]) -> str:
+    """The lanes `order` of two vectors."""
+    return b.emit(level, f"shufflevector {type_} {first}, {type_} {second}, {_order_text(tuple(order))}")
+
+
+@functools.lru_cache(maxsize=1024)
+def _order_text(order: tuple[int, ...]) -> str:
+    return f"<{len(order)} x i32> <{', '.join([f'i32 {i}' for i in order])}>"
+
+
+@functools.lru_cache(maxsize=1024)
+def mask_text(lanes: int, active: int) -> str:
+    """A mask operand whose first `active` lanes are on."""
+    return f"<{lanes} x i1> <{', '.join(['i1 1'] * active + ['i1 0'] * (lanes - active))}>"
+
+
+def _masked(b: Builder, kind: str, scalar: str, lanes: int) -> str:
+    vector = vector_text(scalar, lanes)
+    suffix = {"float": "f32", "double": "f64"}.get(scalar, scalar)
+    name = f"llvm.masked.{kind}.v{lanes}{suffix}.p0"
+    if kind == "load":
+        return b.declare(name, vector, f"ptr, i32, <{lanes} x i1>, {vector}")
+    return b.declare(name, "void", f"{vector}, ptr, i32, <{lanes} x i1>")

@@ -1,0 +1,322 @@
+"""Statements of loop IR as LLVM IR: loops with phis, variables as SSA values, vector loops with their last block, folds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from mlc.codegen import halves, memory
+from mlc.codegen.builder import Builder, Phi, Value, type_text
+from mlc.codegen.instructions import instruction, splat
+from mlc.codegen.target import Target
+from mlc.core import dtype as dt
+from mlc.core import expr as ex
+from mlc.core.errors import CodegenError
+from mlc.core.expr import Expr
+from mlc.loop.ir import Assign, Decl, Fold, For, LoopKernel, Stmt, Store, Tile, statement_roots, walk
+
+# LLVM's time for a basic block grows faster than its size: larger unrolled loops are emitted as loops.
+UNROLL_LIMIT = 2000
+
+
+@dataclass(frozen=True)
+class Index:
+    """A loop variable's value: `value` (None: 0) plus `offset`; `value` is a multiple of `step`."""
+
+    value: Value | None
+    offset: int = 0
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The block of a vector loop that is being emitted: `lanes` lanes of which the first `active` exist; `width` is the loop's."""
+
+    var: str
+    lanes: int
+    active: int
+    width: int
+
+
+class KernelEmitter:
+    """Emits one LLVM function for (part of) a kernel's body."""
+
+    def __init__(self, kernel: LoopKernel, target: Target, declares: dict[str, str], pointers: dict[str, str],
+                 outline: Callable[[For], str] | None = None):
+        self.kernel = kernel
+        self.b = Builder(target, declares)
+        self.pointers = pointers
+        self.buffers = {buffer.name: buffer for buffer in kernel.buffers}
+        self.outline = outline
+        self.env: dict[str, Value] = {}
+        self.indices: dict[str, Index] = {}
+        self.lane: Lane | None = None
+        # A load is the same value again while its buffer's version is, and is never hoisted above the buffer's `dirty` level.
+        self.version: dict[str, int] = {}
+        self.dirty: dict[str, int] = {}
+        self._orders: dict[Expr, list[Expr]] = {}
+        self._effects: dict[int, tuple[frozenset[str], frozenset[str]]] = {}
+
+    # ------------------------------------------------------------------ expressions
+    def value(self, root: Expr) -> Value:
+        """The Value of an expression here."""
+        order = self._orders.get(root)
+        if order is None:
+            order = self._orders[root] = ex.topological((root,))
+        b, values = self.b, {}
+        for node in order:
+            op = node.op
+            if op == "const":
+                values[node] = b.constant(node.attr, node.dtype)
+            elif op == "load":
+                values[node] = memory.load(self, node)
+            elif op == "var":
+                values[node] = self._variable(node.attr)
+            elif op == "index":
+                values[node] = self._index(node.attr)
+            else:
+                values[node] = instruction(b, op, node.dtype, [values[a] for a in node.args])
+        return values[root]
+
+    def _variable(self, name: str) -> Value:
+        value, lane = self.env[name], self.lane
+        if lane is not None and value.lanes > lane.lanes:
+            return self._low(value, lane.lanes)
+        return value
+
+    def _low(self, value: Value, lanes: int) -> Value:
+        """The first lanes of a vector."""
+        if value.dtype.is_half:
+            return halves.exact(self._low(halves.wide(self.b, value), lanes), value.dtype)
+        key = ("low", value, lanes)
+        found = self.b.tables[value.level].get(key)
+        if found is None:
+            type_ = type_text(value.dtype, value.lanes)
+            if lanes == 1:
+                text = self.b.emit(value.level, f"extractelement {type_} {value.text}, i64 0")
+            else:
+                text = memory.shuffle(self.b, value.level, type_, value.text, "poison", range(lanes))
+            found = self.b.tables[value.level][key] = Value(text, value.dtype, lanes, value.level)
+        return found
+
+    def _index(self, name: str) -> Value:
+        place, b = self.indices[name], self.b
+        value = place.value
+        if value is None:
+            value = b.integer(place.offset)
+        elif place.offset:
+            value = instruction(b, "add", dt.i64, (value, b.integer(place.offset)))
+        if self.lane is None or name != self.lane.var or self.lane.lanes == 1:
+            return value
+        lanes = self.lane.lanes
+        key = ("lanes", value, lanes)
+        found = b.tables[value.level].get(key)
+        if found is None:
+            steps = ", ".join([f"i64 {i}" for i in range(lanes)])
+            base = splat(b, value, lanes)
+            found = Value(b.emit(value.level, f"add <{lanes} x i64> {base.text}, <{steps}>"), dt.i64, lanes, value.level)
+            b.tables[value.level][key] = found
+        return found
+
+    # ------------------------------------------------------------------ statements
+    def body(self, statements: Iterable[Stmt]) -> None:
+        """Emit statements; what they declare is gone afterwards."""
+        hidden: dict[str, Value | None] = {}
+        for stmt in statements:
+            if isinstance(stmt, Store):
+                memory.store(self, stmt)
+            elif isinstance(stmt, Assign):
+                self._assign(stmt)
+            elif isinstance(stmt, Decl):
+                hidden.setdefault(stmt.name, self.env.get(stmt.name))
+                self._declare(stmt)
+            elif isinstance(stmt, For):
+                self._for(stmt)
+            elif isinstance(stmt, Fold):
+                for name in stmt.targets:
+                    hidden.setdefault(name, self.env.get(name))
+                self._fold(stmt)
+            else:
+                from mlc.codegen.tile import emit_tile
+                hidden.setdefault(stmt.name, self.env.get(stmt.name))
+                emit_tile(self, stmt)
+        for name, value in hidden.items():
+            if value is None:
+                del self.env[name]
+            else:
+                self.env[name] = value
+
+    def _declare(self, stmt: Decl) -> None:
+        lanes = stmt.lanes
+        if lanes > 1 and self.lane is not None and lanes == self.lane.width:
+            lanes = self.lane.lanes
+        self.env[stmt.name] = splat(self.b, self.value(stmt.init), lanes)
+
+    def _assign(self, stmt: Assign) -> None:
+        values = [self.value(root) for root in stmt.values]
+        for name, value in zip(stmt.names, values, strict=True):
+            self.env[name] = splat(self.b, value, self.env[name].lanes)
+
+    def _fold(self, stmt: Fold) -> None:
+        values = [self.env[name] for name in stmt.sources]
+        inner = {name: self.env.get(name) for i in range(len(values)) for name in (f"a.{i}", f"b.{i}")}
+        lanes = values[0].lanes
+        while lanes > 1:
+            half = lanes // 2
+            for i, value in enumerate(values):
+                self.env[f"a.{i}"], self.env[f"b.{i}"] = self._low(value, half), self._high(value, half)
+            values = [self.value(root) for root in stmt.combine]
+            lanes = half
+        for name in inner:
+            self.env.pop(name, None)
+        self.env.update(zip(stmt.targets, values, strict=True))
+
+    def _high(self, value: Value, lanes: int) -> Value:
+        if value.dtype.is_half:
+            return halves.exact(self._high(halves.wide(self.b, value), lanes), value.dtype)
+        type_ = type_text(value.dtype, value.lanes)
+        if lanes == 1:
+            text = self.b.emit(value.level, f"extractelement {type_} {value.text}, i64 1")
+        else:
+            text = memory.shuffle(self.b, value.level, type_, value.text, "poison", range(lanes, 2 * lanes))
+        return Value(text, value.dtype, lanes, value.level)
+
+    # ------------------------------------------------------------------ loops
+    def _for(self, stmt: For) -> None:
+        outer = self.indices.get(stmt.var)
+        if stmt.extent <= 0:
+            return
+        if stmt.kind == "vector" and stmt.width > 1:
+            self._vector(stmt)
+        elif stmt.kind == "parallel" and self.outline is not None and not self.indices and not self._uses_variables(stmt):
+            self.b.effect(self.outline(stmt))
+            for name in self.effects(stmt)[1]:
+                self.version[name] = self.version.get(name, 0) + 1
+        elif stmt.extent == 1 or (stmt.kind == "unroll" and stmt.extent * _cost(stmt.body) <= UNROLL_LIMIT):
+            for i in range(stmt.extent):
+                self.indices[stmt.var] = Index(None, i)
+                self.body(stmt.body)
+        else:
+            self.counted(stmt, "0", str(stmt.extent), 1, lambda: self.body(stmt.body))
+        self.restore_indices({stmt.var: outer})
+
+    def restore_indices(self, outer: dict[str, Index | None]) -> None:
+        """Give loop variables back the meaning that they had outside of a loop."""
+        for name, place in outer.items():
+            if place is None:
+                self.indices.pop(name, None)
+            else:
+                self.indices[name] = place
+
+    def _vector(self, stmt: For) -> None:
+        if self.lane is not None:
+            raise CodegenError(f"kernel {self.kernel.name}: vector loop {stmt.var} inside vector loop {self.lane.var}")
+        width, (blocks, rest) = stmt.width, divmod(stmt.extent, stmt.width)
+        if blocks:
+            self.lane = Lane(stmt.var, width, width, width)
+            if blocks == 1:
+                self.indices[stmt.var] = Index(None)
+                self.body(stmt.body)
+            else:
+                self.counted(stmt, "0", str(blocks * width), width, lambda: self.body(stmt.body))
+        if rest:
+            lanes = 1 << (rest - 1).bit_length()
+            self.lane = Lane(stmt.var, lanes, rest, width)
+            self.indices[stmt.var] = Index(None, blocks * width)
+            self._last_block(stmt)
+        self.lane = None
+
+    def _last_block(self, stmt: For) -> None:
+        """A block of `lane.active` elements. It is computed with just enough lanes; afterwards the lanes of outer variables
+        that the loop assigned are put together from new and old ones."""
+        lane = self.lane
+        before = {name: self.env[name] for name in sorted(self.effects(stmt)[0]) if name in self.env and self.env[name].lanes == lane.width}
+        for name, value in before.items():
+            self.env[name] = self._low(value, lane.lanes) if lane.lanes < lane.width else value
+        self.body(stmt.body)
+        for name, old in before.items():
+            self.env[name] = self._merge(self.env[name], old, lane.active)
+
+    def _merge(self, new: Value, old: Value, active: int) -> Value:
+        if old.dtype.is_half:
+            return halves.exact(self._merge(halves.wide(self.b, new), halves.wide(self.b, old), active), old.dtype)
+        b, level, type_ = self.b, self.b.level, type_text(old.dtype, old.lanes)
+        text = new.text
+        if new.lanes == 1:
+            return Value(b.emit(level, f"insertelement {type_} {old.text}, {type_text(old.dtype, 1)} {text}, i64 0"), old.dtype, old.lanes, level)
+        if new.lanes < old.lanes:
+            order = list(range(new.lanes)) + [new.lanes] * (old.lanes - new.lanes)
+            text = memory.shuffle(b, level, type_text(old.dtype, new.lanes), text, "poison", order)
+        order = list(range(active)) + list(range(old.lanes + active, 2 * old.lanes))
+        return Value(memory.shuffle(b, level, type_, text, old.text, order), old.dtype, old.lanes, level)
+
+    def counted(self, stmt: For, first: str, limit: str, step: int, body: Callable[[], None]) -> None:
+        """A loop over stmt.var from `first` by `step` while below `limit`, at least once, around `body`."""
+        assigned, stored = self.effects(stmt)
+        self.loop(stmt.var, first, limit, step, [name for name in sorted(assigned) if name in self.env], stored, body)
+
+    def loop(self, var: str, first: str, limit: str, step: int, carried: list[str], stored: Iterable[str], body: Callable[[], None]) -> None:
+        """A loop that carries the variables `carried` and stores to the buffers `stored`."""
+        b, env = self.b, self.env
+        shapes = [(name, env[name].dtype, env[name].lanes) for name in carried]
+        phis = [Phi(type_text(v.dtype, v.lanes), b.name(), v.text) for v in (self._register(env[name]) for name in carried)]
+        opened = b.open_loop(phis, first, limit, step)
+        for (name, dtype, lanes), phi in zip(shapes, phis):
+            env[name] = _variable_value(phi.name, dtype, lanes, b.level)
+        dirty = dict(self.dirty)
+        for name in stored:
+            self.version[name] = self.version.get(name, 0) + 1
+            self.dirty[name] = b.level
+        self.indices[var] = Index(Value(opened.counter.name, dt.i64, 1, b.level), 0, step)
+        body()
+        for name, phi in zip(carried, phis):
+            phi.following = self._register(env[name]).text
+        b.close_loop(opened)
+        for (name, dtype, lanes), phi in zip(shapes, phis):
+            env[name] = _variable_value(phi.following, dtype, lanes, b.level)
+        for name in stored:
+            self.version[name] += 1
+        self.dirty = dirty
+
+    def _register(self, value: Value) -> Value:
+        """The form of a variable that loops carry: halves travel as f32."""
+        return halves.wide(self.b, value) if value.dtype.is_half else value
+
+    def effects(self, stmt: For | Tile) -> tuple[frozenset[str], frozenset[str]]:
+        """Names of the variables that a loop assigns, and of the buffers that it stores to."""
+        found = self._effects.get(id(stmt))
+        if found is None:
+            inner = list(walk(stmt.body))
+            assigned = frozenset(name for s in inner if isinstance(s, Assign) for name in s.names)
+            found = self._effects[id(stmt)] = assigned, frozenset(s.buffer for s in inner if isinstance(s, Store))
+        return found
+
+    def _uses_variables(self, stmt: For) -> bool:
+        """Whether a loop touches variables declared in front of it."""
+        if not self.env:
+            return False
+        roots = [root for s in walk(stmt.body) for root in statement_roots(s)]
+        used = {node.attr for node in ex.topological(roots) if node.op == "var"} | self.effects(stmt)[0]
+        return not used.isdisjoint(self.env)
+
+
+def _variable_value(text: str, dtype: dt.DType, lanes: int, level: int) -> Value:
+    if dtype.is_half:
+        return halves.exact(Value(text, dt.f32, lanes, level), dtype)
+    return Value(text, dtype, lanes, level)
+
+
+def _cost(body: Iterable[Stmt]) -> int:
+    """A rough number of LLVM instructions of a body, unrolled loops unrolled."""
+    total = 0
+    for stmt in body:
+        if isinstance(stmt, For):
+            total += _cost(stmt.body) * (stmt.extent if stmt.kind == "unroll" else 1) * (2 if stmt.kind == "vector" else 1)
+        elif isinstance(stmt, Tile):
+            columns = -(-stmt.n // stmt.width)
+            total += stmt.m * columns * (2 + _cost(stmt.body))
+        elif isinstance(stmt, Fold):
+            total += 6 * len(ex.topological(stmt.combine))
+        else:
+            total += len(ex.topological(statement_roots(stmt)))
+    return total

@@ -1,0 +1,81 @@
+"""The register tile: accumulators that stay in registers over the whole k loop, which is unrolled by two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mlc.codegen.builder import Value
+from mlc.codegen.instructions import instruction
+from mlc.loop.ir import Tile
+
+if TYPE_CHECKING:
+    from mlc.codegen.statements import KernelEmitter, Lane
+
+UNROLL = 2
+
+
+def _columns(s: Tile) -> list[tuple[int, Lane]]:
+    """First column and lanes of each column vector; the last is as narrow as it may be."""
+    from mlc.codegen.statements import Lane
+    full, rest = divmod(s.n, s.width)
+    columns = [(i * s.width, Lane(s.c, s.width, s.width, s.width)) for i in range(full)]
+    if rest:
+        columns.append((full * s.width, Lane(s.c, 1 << (rest - 1).bit_length(), rest, s.width)))
+    return columns
+
+
+def emit_tile(k: KernelEmitter, s: Tile) -> None:
+    """Emit a Tile: the sums, then its body for every row and column vector."""
+    from mlc.codegen.statements import Index
+    columns = _columns(s)
+    cells = [(r, j) for r in range(s.m) for j in range(len(columns))]
+    names = [f"{s.name}.{r}.{j}" for r, j in cells]
+    outer = {name: k.indices.get(name) for name in (s.r, s.c, s.k)}
+    for (_, j), name in zip(cells, names):
+        k.env[name] = k.b.constant(0, s.dtype, columns[j][1].lanes)
+
+    def step(offset: int, base: Index | None) -> None:
+        k.indices[s.k] = Index(base.value if base else None, offset, UNROLL if base else 1)
+        _step(k, s, columns)
+
+    pairs = s.depth // UNROLL if s.depth > UNROLL + 1 else 0
+    if pairs:
+        def body() -> None:
+            base = k.indices[s.k]
+            for offset in range(UNROLL):
+                step(offset, base)
+        k.loop(s.k, "0", str(pairs * UNROLL), UNROLL, names, (), body)
+    for i in range(pairs * UNROLL, s.depth):
+        step(i, None)
+
+    for (r, j), name in zip(cells, names):
+        first, lane = columns[j]
+        k.indices[s.r], k.indices[s.c] = Index(None, r), Index(None, first)
+        k.lane = lane if lane.lanes > 1 else None
+        k.env[s.name] = k.env.pop(name)
+        k.body(s.body)
+        k.lane = None
+    k.restore_indices(outer)
+
+
+def _step(k: KernelEmitter, s: Tile, columns: list[tuple[int, Lane]]) -> None:
+    """acc[r, c] += a(r, k) * b(k, c) for all r and c, at the k that `k.indices` holds."""
+    from mlc.codegen.statements import Index
+    rights = []
+    for first, lane in columns:
+        k.indices[s.c] = Index(None, first)
+        k.lane = lane if lane.lanes > 1 else None
+        rights.append(k.value(s.b))
+    k.lane = None
+    for r in range(s.m):
+        k.indices[s.r] = Index(None, r)
+        left = k.value(s.a)
+        for j, right in enumerate(rights):
+            name = f"{s.name}.{r}.{j}"
+            k.env[name] = _accumulate(k, s, left, right, k.env[name])
+
+
+def _accumulate(k: KernelEmitter, s: Tile, left: Value, right: Value, total: Value) -> Value:
+    if s.dtype.is_float:
+        return instruction(k.b, "fma", s.dtype, (left, right, total))
+    return instruction(k.b, "add", s.dtype, (total, instruction(k.b, "mul", s.dtype, (left, right))))

@@ -1,0 +1,68 @@
+"""Running emitted kernels in tests: arrays in, machine code, arrays out."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from mlc.codegen.module import emit_module, placed_buffers
+from mlc.codegen.target import compile_object, get_target, host_lacks
+from mlc.core import dtype as dt
+from mlc.core.dtype import DType
+from mlc.loop.ir import LoopKernel
+from mlc.runtime.orc import Library
+
+
+def runnable_targets() -> list[str]:
+    """The targets whose code this machine can run."""
+    names = ("native", "generic", "golden-v3")
+    return [name for name in names if not host_lacks(get_target(name).triple, get_target(name).requires)]
+
+
+def aligned(size: int, dtype: DType, shift: int = 0) -> np.ndarray:
+    """A zeroed array whose data starts `shift` elements past a multiple of 64 bytes."""
+    raw = np.zeros((size + shift) * dtype.itemsize + 64, np.uint8)
+    start = -raw.ctypes.data % 64 + shift * dtype.itemsize
+    return raw[start:start + size * dtype.itemsize].view(dtype.numpy)
+
+
+def run(kernels: list[LoopKernel], arrays: list[dict[str, np.ndarray]], target: str) -> list[dict[str, np.ndarray]]:
+    """Run each kernel on its arrays (by buffer name; "in" buffers are given, others made), in one module.
+
+    Inputs lie unaligned by one element. Outputs come back by name. Memory behind every buffer is checked to be untouched.
+    """
+    calls, pointers, results, guards, keep = [], [], [], [], []
+    for kernel, given in zip(kernels, arrays, strict=True):
+        places, made = [], {}
+        for buffer in placed_buffers(kernel):
+            guard = 64 // buffer.dtype.itemsize
+            array = aligned(buffer.size + guard, buffer.dtype, 1 if buffer.role == "in" else 0)
+            array.view(np.uint8)[:] = 0xA5
+            if buffer.name in given:
+                array[:buffer.size] = given[buffer.name]
+            made[buffer.name] = array[:buffer.size]
+            guards.append((kernel.name, buffer.name, array[buffer.size:]))
+            places.append((len(pointers), 0))
+            pointers.append(array.ctypes.data)
+            keep.append(array)
+        calls.append((kernel, places))
+        results.append(made)
+    library = Library(compile_object(emit_module(calls, get_target(target)), get_target(target)), ["mlc_main"])
+    library.function("mlc_main", None, ctypes.c_void_p)((ctypes.c_void_p * max(1, len(pointers)))(*pointers))
+    for kernel_name, name, guard in guards:
+        assert (guard.view(np.uint8) == 0xA5).all(), f"kernel {kernel_name} wrote behind {name}"
+    return results
+
+
+def same_bits(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Elementwise: equal bit patterns, where any NaN equals any NaN."""
+    dtype = dt.as_dtype(wanted.dtype)
+    assert found.dtype == wanted.dtype and found.shape == wanted.shape
+    if dtype is dt.bool_:
+        return found.view(np.uint8) == wanted.view(np.uint8)
+    integer = dt.uint_of(dtype).numpy
+    equal = np.ascontiguousarray(found).view(integer) == np.ascontiguousarray(wanted).view(integer)
+    if dtype.is_float:
+        equal = equal | (np.isnan(found.astype(np.float64)) & np.isnan(wanted.astype(np.float64)))
+    return equal

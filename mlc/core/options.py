@@ -58,6 +58,7 @@ OPTIONS: dict[str, Option] = {
     "cache_max_mb": Option(512, _int(1, 1 << 20), False, "size bound of the persistent cache in MiB"),
     "dump": Option("", str, False, "folder that receives every stage of every compilation as text"),
     "pass_limit": Option(16, _int(1, 1000), True, "most rounds of the pass pipeline before non-convergence is logged"),
+    "limit": Option(-1, _int(-1, 1 << 40), True, "apply only the first so many rewrites (for bisection); -1: all of them"),
     "disable_passes": Option("", str, True, "comma-separated names of passes to leave out (for bisection)"),
 }
 

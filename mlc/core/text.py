@@ -96,6 +96,15 @@ class Reader:
             self.fail(f"expected the end, found {self.peek()!r}")
 
 
+_UNPRINTABLE = re.compile(r"[^A-Za-z0-9_.]+")
+
+
+def printable_name(name: str) -> str:
+    """A name that every text form can print and read back: letters, digits, `_` and `.`, not beginning with a digit or dot."""
+    clean = _UNPRINTABLE.sub("_", name)
+    return clean if clean[:1].isalpha() or clean[:1] == "_" else "_" + clean
+
+
 def format_float(value: float) -> str:
     """A short exact decimal, else a hex float."""
     if value != value:

@@ -17,6 +17,7 @@ from mlc.core.dims import TensorType
 from mlc.core.dtype import DType
 from mlc.core.errors import ShapeError
 from mlc.core.literal import Literal
+from mlc.core.text import printable_name
 from mlc.ops.base import OpDef, op
 
 NodeType = TensorType | tuple[TensorType, ...]
@@ -65,14 +66,15 @@ class Node:
 class Graph:
     """A function on tensors: `params` (ids of parameter nodes), `nodes`, `outputs` (ids, repeats allowed)."""
 
-    __slots__ = ("_constants", "name", "nodes", "outputs", "params")
+    __slots__ = ("_constants", "_names", "name", "nodes", "outputs", "params")
 
     def __init__(self, name: str = "main"):
-        self.name = name
+        self.name = printable_name(name)
         self.nodes: list[Node] = []
         self.params: list[int] = []
         self.outputs: tuple[int, ...] = ()
         self._constants: dict[tuple[Literal, TensorType], int] = {}
+        self._names: set[str] = set()
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -89,9 +91,11 @@ class Graph:
 
     # ----------------------------------------------------------------- building
     def parameter(self, name: str, type: TensorType, meta: Meta | None = None) -> int:
-        """Declare the next parameter; names are unique within a graph."""
-        if any(self.nodes[p].attrs["name"] == name for p in self.params):
+        """Declare the next parameter; names are unique within a graph, and made printable (`printable_name`)."""
+        name = printable_name(name)
+        if name in self._names:
             raise ShapeError(f"graph {self.name}: two parameters are called {name!r}")
+        self._names.add(name)
         node = self._append(Node(op("parameter"), (), {"name": name}, type, (), meta))
         self.params.append(node)
         return node
@@ -105,6 +109,10 @@ class Graph:
             raw = array.reshape(-1).view(np.uint8).reshape(array.size, -1)
             if (raw == raw[0]).all():
                 literal = Literal(array.reshape(-1)[0])
+        return self.shared_constant(literal, type, meta)
+
+    def shared_constant(self, literal: Literal, type: TensorType, meta: Meta | None = None) -> int:
+        """The constant node of this literal, as it is: for data that another graph's `constant` has already looked at."""
         found = self._constants.get((literal, type))
         if found is None:
             found = self._constants[literal, type] = self.add("constant", (), {"value": literal}, type, meta=meta)
@@ -174,24 +182,35 @@ def infer_type(definition: OpDef, types: Sequence[NodeType], attrs: Mapping[str,
 
 
 class GraphRewriter:
-    """Builds a new graph from an old one, in order: `map[old id]` is the new id. Passes use it so that the input is never mutated."""
+    """Builds a new graph from an old one, in order: `map[old id]` is the new id. Passes use it so that the input is never mutated.
 
-    def __init__(self, old: Graph):
+    The first `shared` nodes are taken over with their ids: a pass that changes little copies little. Nodes are immutable,
+    so both graphs hold the same ones.
+    """
+
+    def __init__(self, old: Graph, shared: int = 0):
         self.old, self.new = old, Graph(old.name)
-        self.map: dict[int, int] = {}
+        new = self.new
+        new.nodes = old.nodes[:shared]
+        new._names = set(old._names)
+        new._constants = {key: i for key, i in old._constants.items() if i < shared}
+        self.map: dict[int, int] = dict(zip(range(shared), range(shared)))
         for p in old.params:
-            node = old.nodes[p]
-            self.map[p] = self.new.parameter(node.attrs["name"], node.type, node.meta)
+            if p >= shared:
+                self.map[p] = new._append(old.nodes[p])
+            new.params.append(self.map[p])
 
     def copy(self, old_id: int) -> int:
         """Copy a node with its operands mapped; params are already there. Types are carried over, not inferred again."""
         node = self.old.nodes[old_id]
         if old_id not in self.map:
             if node.op.name == "constant":
-                self.map[old_id] = self.new.constant(node.attrs["value"], node.type, node.meta)
+                self.map[old_id] = self.new.shared_constant(node.attrs["value"], node.type, node.meta)
             else:
                 inputs = tuple(self.map[i] for i in node.inputs)
-                self.map[old_id] = self.new._append(Node(node.op, inputs, node.attrs, node.type, node.regions, node.meta))
+                if inputs != node.inputs:
+                    node = Node(node.op, inputs, node.attrs, node.type, node.regions, node.meta)
+                self.map[old_id] = self.new._append(node)
         return self.map[old_id]
 
     def finish(self) -> Graph:
@@ -208,7 +227,7 @@ def inline_call(target: Graph, region: Graph, inputs: Sequence[int], emit: Calla
         if emit is not None:
             bound[i] = emit(node, operands)
         elif node.op.name == "constant":
-            bound[i] = target.constant(node.attrs["value"], node.type, node.meta)
+            bound[i] = target.shared_constant(node.attrs["value"], node.type, node.meta)
         else:
             bound[i] = target._append(Node(node.op, operands, node.attrs, node.type, node.regions, node.meta))
     return [bound[o] for o in region.outputs]

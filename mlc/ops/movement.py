@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 
 from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.dims import TensorType
 from mlc.core.errors import DtypeError, ShapeError
-from mlc.ops.base import FRESH, LEAF, OPAQUE, VIEW, Piece, check_axes, movement, register, OpDef
+from mlc.ops.base import FRESH, LEAF, OPAQUE, VIEW, OpDef, Piece, check_axes, movement, register
 
 
 def _identity_axes(count: int):
@@ -66,7 +65,7 @@ def _infer_transpose(types, attrs, given):
 
 transpose = movement(
     "transpose", version=1, arity=1, attrs={"perm": "ints"}, infer=_infer_transpose,
-    numpy=lambda x, *, perm: np.ascontiguousarray(np.transpose(x, perm)), jax=lambda jnp, lax, x, *, perm: lax.transpose(x, perm),
+    numpy=lambda x, *, perm: np.asarray(np.transpose(x, perm), order="C"), jax=lambda jnp, lax, x, *, perm: lax.transpose(x, perm),
     pieces=lambda types, attrs, out: _whole(out, tuple(
         (0, ((attrs["perm"].index(axis), 1),)) for axis in range(out.rank))))
 
@@ -98,7 +97,7 @@ def _infer_rev(types, attrs, given):
 
 rev = movement(
     "rev", version=1, arity=1, attrs={"axes": "axes"}, infer=_infer_rev,
-    numpy=lambda x, *, axes: np.ascontiguousarray(np.flip(x, axes)), jax=lambda jnp, lax, x, *, axes: lax.rev(x, axes),
+    numpy=lambda x, *, axes: np.asarray(np.flip(x, axes), order="C"), jax=lambda jnp, lax, x, *, axes: lax.rev(x, axes),
     pieces=lambda types, attrs, out: _whole(out, tuple(
         (out.shape[axis] - 1, ((axis, -1),)) if axis in attrs["axes"] else (0, ((axis, 1),)) for axis in range(out.rank))))
 
@@ -163,11 +162,11 @@ def _pad_box(n: int, size: int, low: int, interior: int) -> tuple[int, int]:
 def _np_pad(x, value, *, pads):
     size = [low + high + n + max(n - 1, 0) * inner for n, (low, high, inner) in zip(x.shape, pads)]
     out = np.full(size, value, x.dtype)
-    for index in np.ndindex(*x.shape):
-        to = tuple(low + i * (inner + 1) for i, (low, _, inner) in zip(index, pads))
-        if all(0 <= t < s for t, s in zip(to, size)):
-            out[to] = x[index]
-    return out
+    places = [low + np.arange(n) * (inner + 1) for n, (low, _, inner) in zip(x.shape, pads)]
+    kept = [np.flatnonzero((to >= 0) & (to < s)) for to, s in zip(places, size)]
+    if x.ndim:
+        out[np.ix_(*(to[k] for to, k in zip(places, kept)))] = x[np.ix_(*kept)]
+    return out if x.ndim else x.copy()
 
 
 def _pad_pieces(types, attrs, out):

@@ -1,0 +1,231 @@
+"""Fits the polynomials of `mlc/ops/vecmath.py` and prints `mlc/ops/vecmath_tables.py`; --check compares instead of printing.
+
+Each table is a weighted minimax polynomial: the Remez exchange (Remez 1934; Cheney, "Introduction to Approximation
+Theory", ch. 3) on a dense Chebyshev grid in 60-digit arithmetic. Coefficients are then rounded to the working dtype one
+at a time, from the most important (lowest power) up, and the others refitted around them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+from collections.abc import Callable
+
+import mpmath as mp
+import numpy as np
+
+mp.mp.dps = 60
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TARGET = ROOT / "mlc" / "ops" / "vecmath_tables.py"
+LN2, PI = mp.log(2), mp.pi
+
+
+def rounded(value, bits: int):
+    """An mpf rounded to the f32 (24) or f64 (53) grid."""
+    return mp.mpf(float(np.float32(float(value)))) if bits == 24 else mp.mpf(float(value))
+
+
+def remez(function: Callable, weight: Callable, low, high, degree: int, fixed: list) -> list:
+    """Coefficients (lowest power first) of the polynomial minimising max |weight * (function - polynomial)|; the first
+    len(fixed) coefficients are given."""
+    free = degree + 1 - len(fixed)
+    count = 24 * (free + 1)
+    middle, half = (low + high) / 2, (high - low) / 2
+    grid = [middle + half * mp.cos(PI * (2 * i + 1) / (2 * count)) for i in range(count)][::-1]
+    powers = [[x ** k for k in range(degree + 1)] for x in grid]
+    weights = [weight(x) for x in grid]
+    targets = [function(x) - sum(c * p for c, p in zip(fixed, row)) for x, row in zip(grid, powers)]
+    rows = [row[len(fixed):] for row in powers]
+    chosen = [round((count - 1) * (1 - mp.cos(PI * i / free)) / 2) for i in range(free + 1)]
+    for _ in range(30):
+        system = mp.matrix(free + 1, free + 1)
+        right = mp.matrix(free + 1, 1)
+        for r, i in enumerate(chosen):
+            for k in range(free):
+                system[r, k] = rows[i][k]
+            system[r, free] = (-1) ** r / weights[i]
+            right[r] = targets[i]
+        solution = mp.lu_solve(system, right)
+        errors = [w * (t - mp.fdot(zip(solution[:free], row))) for w, t, row in zip(weights, targets, rows)]
+        following = extrema(errors, free + 1)
+        if following == chosen:
+            break
+        chosen = following
+    return list(fixed) + list(solution[:free])
+
+
+def extrema(errors: list, count: int) -> list[int]:
+    """Indices of `count` alternating extrema of the error that hold the largest."""
+    runs: list[int] = []
+    for i, e in enumerate(errors):
+        if runs and (errors[runs[-1]] > 0) == (e > 0):
+            if abs(e) > abs(errors[runs[-1]]):
+                runs[-1] = i
+        else:
+            runs.append(i)
+    while len(runs) > count:
+        runs.pop(0 if abs(errors[runs[0]]) < abs(errors[runs[-1]]) else -1)
+    assert len(runs) == count, (len(runs), count)
+    return runs
+
+
+def fit(function, weight, low, high, degree: int, bits: int) -> list:
+    """A minimax polynomial with coefficients on the dtype's grid, highest power first.
+
+    Refitting the last few coefficients chases the rounding errors of the first; the best of all stopping places is kept.
+    """
+    grid = [low + (high - low) * (mp.mpf(i) + 0.5) / 400 for i in range(400)]
+    targets, weights = [function(x) for x in grid], [weight(x) for x in grid]
+
+    def worst(coefficients: list):
+        return max(abs(w * (t - mp.polyval(coefficients, x))) for x, t, w in zip(grid, targets, weights))
+
+    done: list = []
+    candidates = []
+    while len(done) <= degree:
+        found = remez(function, weight, low, high, degree, done)
+        candidates.append([*done, *(rounded(c, bits) for c in found[len(done):])][::-1])
+        done.append(rounded(found[len(done)], bits))
+    return min(candidates, key=worst)
+
+
+def _exp_tail(r):
+    return (mp.expm1(r) - r) / r ** 2
+
+
+def _log_tail(f):
+    return (mp.log1p(f) - f + f * f / 2) / f ** 3
+
+
+def _sine_rest(w):
+    """sin(2 pi t) / t less its leading constant, over w = t^2."""
+    turn = mp.sqrt(w)
+    return mp.sin(2 * PI * turn) / turn - LEAD_SINE
+
+
+def _tangent_rest(w):
+    turn = mp.sqrt(w)
+    return mp.tan(2 * PI * turn) / turn - LEAD_TANGENT
+
+
+def _minus_log_erfc(x):
+    return -mp.log(mp.erfc(x))
+
+
+SQRT2 = mp.sqrt(2)
+# Short floats: x * LEAD enters the result by one fma, so the fitted rest carries little of the rounding error.
+LEAD_ERF, LEAD_LOG2, LEAD_SINE, LEAD_TANGENT = mp.mpf(1.125), mp.mpf(1.4375), mp.mpf(5.125), mp.mpf(6.25)
+
+
+def _log2_rest(f):
+    return mp.log(1 + f, 2) / f - LEAD_LOG2
+
+
+def _atanh_tail(z):
+    """(2 atanh(s) / s - 2 - 2/3 s^2) / s^4 / ln 2 over z = s^2."""
+    s = mp.sqrt(z)
+    return (2 * mp.atanh(s) / s - 2 - 2 * z / 3) / z ** 2 / LN2
+
+
+# name: (what it is, function, weight that turns its error into a relative error of the result, interval, {bits: degree})
+TABLES = {
+    "EXP": ("exp(r) = 1 + r + r^2 * EXP(r), |r| <= ln 2", _exp_tail, lambda r: r ** 2 / mp.exp(r), (-LN2, LN2), {24: 5, 53: 12}),
+    "EXPM1": ("expm1(r) = r + r^2 * EXPM1(r), |r| <= ln(2)/2", _exp_tail, lambda r: r ** 2 / mp.expm1(r), (-LN2 / 2, LN2 / 2), {24: 5, 53: 11}),
+    "EXP2": ("exp2(r) = 1 + r * EXP2(r), |r| <= 1/2", lambda r: mp.expm1(r * LN2) / r, lambda r: r / 2 ** r,
+             (mp.mpf(-0.5), mp.mpf(0.5)), {24: 5, 53: 11}),
+    "LOG": ("log(1 + f) = f - f^2/2 + f^3 * LOG(f), sqrt(1/2) <= 1 + f <= sqrt(2)", _log_tail, lambda f: f ** 3 / mp.log1p(f),
+            (1 / SQRT2 - 1, SQRT2 - 1), {24: 8, 53: 19}),
+    "LOG2": ("log2(1 + f) = f * (1.4375 + LOG2(f)), sqrt(1/2) <= 1 + f <= sqrt(2)", _log2_rest, lambda f: f / mp.log(1 + f, 2),
+             (1 / SQRT2 - 1, SQRT2 - 1), {24: 9, 53: 21}),
+    "POW_LOG2": ("log2(1 + f) = f * (1.4375 + POW_LOG2(f)), for f32 pow, in f64 and the first terms in f32", _log2_rest,
+                 lambda f: f / mp.log(1 + f, 2), (1 / SQRT2 - 1, SQRT2 - 1), {53: 12}),
+    "POW_ATANH": ("log2(1 + f) = 2/ln2 (s + s^3/3) + s^5 * POW_ATANH(s^2), s = f / (2 + f), for f64 pow", _atanh_tail,
+                  lambda z: z ** 2, (mp.mpf(0), mp.mpf(0.0295)), {53: 7}),
+    "EXP_SMALL": ("exp(r) = 1 + r + r^2 * EXP_SMALL(r), |r| <= ln(2)/2", _exp_tail, lambda r: r ** 2 / mp.exp(r), (-LN2 / 2, LN2 / 2),
+                  {24: 4, 53: 10}),
+    "TANH": ("tanh(x) = x + x^3 * TANH(x^2), |x| <= 5/8", lambda w: (mp.tanh(mp.sqrt(w)) / mp.sqrt(w) - 1) / w,
+             lambda w: w * mp.sqrt(w) / mp.tanh(mp.sqrt(w)), (mp.mpf(0), mp.mpf(0.390625)), {24: 4, 53: 10}),
+    "SIN": ("sin(2 pi t) = t * (5.125 + SIN(t^2)), |t| <= 1/4", _sine_rest, lambda w: mp.sqrt(w) / mp.sin(2 * PI * mp.sqrt(w)),
+            (mp.mpf(0), mp.mpf(1) / 16), {24: 4, 53: 8}),
+    "TAN": ("tan(2 pi t) = t * (6.25 + TAN(t^2)), |t| <= 1/8", _tangent_rest, lambda w: mp.sqrt(w) / mp.tan(2 * PI * mp.sqrt(w)),
+            (mp.mpf(0), mp.mpf(1) / 64), {24: 7, 53: 15}),
+    "ERF": ("erf(x) = 1 - exp(-x * (1.125 + ERF(x))), 0 <= x <= 4", lambda x: _minus_log_erfc(x) / x - LEAD_ERF,
+            lambda x: x * mp.erfc(x) / mp.erf(x), (mp.mpf(0), mp.mpf(4)), {24: 9}),
+}
+
+
+def literal(value, bits: int) -> str:
+    """The shortest decimal that reads back as the same f32 or f64."""
+    text = str(np.float32(float(value))) if bits == 24 else repr(float(value))
+    assert mp.mpf(float(np.float32(float(text)) if bits == 24 else float(text))) == value
+    return text
+
+
+def table(name: str) -> str:
+    """The source text of one table."""
+    about, function, weight, (low, high), degrees = TABLES[name]
+    lines = [f"# {about}", f"{name} = {{"]
+    for bits, degree in degrees.items():
+        values = [literal(c, bits) for c in fit(function, weight, low, high, degree, bits)]
+        lines.append(f"    f{32 if bits == 24 else 64}: (")
+        row = "       "
+        for value in values:
+            if len(row) + len(value) > 118:
+                lines.append(row)
+                row = "       "
+            row += f" {value},"
+        lines += [row, "    ),"]
+    return "\n".join([*lines, "}"])
+
+
+def split_turn(drop: int) -> list[float]:
+    """1/(2 pi) without its digits above 2^-drop, as three f64 parts; the first has 29 bits from the first possible place on."""
+    digits = mp.mpf(1) / (2 * PI)
+    digits = (digits * mp.mpf(2) ** drop) % 1 * mp.mpf(2) ** -drop
+    unit = mp.mpf(2) ** -(max(drop, 2) + 29)
+    first = mp.floor(digits / unit) * unit
+    second = rounded(digits - first, 53)
+    return [float(first), float(second), float(digits - first - second)]
+
+
+def constants() -> str:
+    """The source text of what is not fitted: constants split in parts."""
+    with mp.workdps(120):
+        pairs = {name: {bits: (rounded(c, bits), rounded(c - rounded(c, bits), bits)) for bits in (24, 53)}
+                 for name, c in (("LN2", mp.log(2)), ("TWO_LOG2E", 2 / mp.log(2)), ("TWO_THIRDS_LOG2E", 2 / mp.log(2) / 3))}
+        lines = ["# sums of two floats: ln 2, 2/ln 2, 2/(3 ln 2)"]
+        for name, parts in pairs.items():
+            texts = (f"f{32 if b == 24 else 64}: ({', '.join(literal(v, b) for v in pair)})" for b, pair in parts.items())
+            lines.append(f"{name} = {{{', '.join(texts)}}}")
+        lines += [f"# 1/(2 pi) in parts: for |x| < LARGE_ANGLE, and for larger x, whose last bit is at least 2^{LARGE - 23}",
+                  f"LARGE_ANGLE = 2.0 ** {LARGE}", "INVERSE_TURN = (", *(f"    {tuple(split_turn(d))!r}," for d in (0, LARGE - 23)), ")"]
+    return "\n".join(lines)
+
+
+LARGE = 76
+HEADER = '''"""Polynomial coefficients of `mlc.ops.vecmath`, highest power first. Written by `ci/fit_vecmath.py`; do not edit."""
+
+from mlc.core.dtype import f32, f64
+'''
+
+
+def source() -> str:
+    """The whole text of vecmath_tables.py."""
+    return "\n".join([HEADER, constants(), *("\n" + table(name) for name in TABLES), ""])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare with the file in the repository")
+    text = source()
+    if not parser.parse_args().check:
+        sys.stdout.write(text)
+        return 0
+    same = TARGET.read_text() == text
+    print("vecmath_tables.py is what this script prints" if same else "vecmath_tables.py differs; run ci/fit_vecmath.py > mlc/ops/vecmath_tables.py")
+    return 0 if same else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

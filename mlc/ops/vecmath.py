@@ -1,0 +1,397 @@
+"""exp, log, sin and friends as scalar expressions: no tables, no branches, no library calls; f32 and f64, halves through f32.
+
+The shape of each: reduce the argument exactly (Cody and Waite, "Software Manual for the Elementary Functions", 1980; the
+reduction constants are split so that the large part of each product is exact), evaluate one minimax polynomial with fma
+(`vecmath_tables`, fitted by `ci/fit_vecmath.py`), put the exponent back with integer shifts. Integers come out of floats by
+adding 1.5 * 2^(p-1), whose low mantissa bits then hold the rounded sum. Both sides of a select are always computed, so a
+select is there only for special values and the ends of the range. `ci/scan_ulp.py` measures the errors.
+"""
+
+from __future__ import annotations
+
+import math
+
+from mlc.core import dtype as dt
+from mlc.core import expr as ex
+from mlc.core.dtype import DType, f32, f64
+from mlc.core.expr import Expr, bitcast, const, convert, fma, in_f32, polynomial, select, shl, shr_arith, shr_logical
+from mlc.ops import vecmath_tables as tables
+
+inf, nan = math.inf, math.nan
+
+
+# --------------------------------------------------------------------------- pieces
+def _bits(x: Expr) -> Expr:
+    return bitcast(x, dt.sint_of(x.dtype))
+
+
+def _float(bits: Expr) -> Expr:
+    return bitcast(bits, f32 if bits.dtype.bits == 32 else f64)
+
+
+def _field(dtype: DType) -> int:
+    """Width of the mantissa field."""
+    return dt.MANTISSA[dtype] - 1
+
+
+def _bias(dtype: DType) -> int:
+    return dt.MAX_EXPONENT[dtype]
+
+
+def _magic(dtype: DType, integer: int = 0) -> float:
+    """A float to which a small number is added to round it to an integer; its low bits hold `integer` plus that."""
+    return 1.5 * 2.0 ** _field(dtype) + integer
+
+
+def _power_of_two(shifted: Expr) -> Expr:
+    """2^n from n + _magic(dtype, bias): the shift leaves only the exponent field."""
+    return _float(shl(_bits(shifted), _field(shifted.dtype)))
+
+
+def _at_most(x: Expr, limit: float) -> Expr:
+    """min(x, limit) that keeps NaN in one machine instruction."""
+    return select(x > limit, limit, x)
+
+
+def _at_least(x: Expr, limit: float) -> Expr:
+    return select(x < limit, limit, x)
+
+
+def _sign_mask(dtype: DType) -> Expr:
+    return const(1 << (dtype.bits - 1), dt.sint_of(dtype))
+
+
+def _with_sign_of(magnitude: Expr, x: Expr) -> Expr:
+    """copysign."""
+    sign = _sign_mask(x.dtype)
+    return _float((_bits(magnitude) & ~sign) | (_bits(x) & sign))
+
+
+def _times_ln2(n: Expr, x: Expr, factor: float) -> Expr:
+    """x + n * factor * ln 2 for a whole n: the high part leaves no rounding error because both terms are on its grid."""
+    high, low = tables.LN2[x.dtype]
+    return fma(n, factor * low, fma(n, factor * high, x))
+
+
+# --------------------------------------------------------------------------- exponentials
+_EXP_ENDS = {f32: (-105.0, 89.0), f64: (-746.0, 710.0)}
+
+
+def _exp_clamped(x: Expr) -> Expr:
+    """exp between the ends. n is twice a whole m, so that 2^n is applied as 2^m twice: the first product is exact, the
+    second rounds once, into the subnormals or to infinity."""
+    dtype = x.dtype
+    magic = _magic(dtype, _bias(dtype))
+    shifted = fma(x, 0.5 / math.log(2), magic)
+    r = _times_ln2(shifted - magic, x, -2.0)
+    scale = _power_of_two(shifted)
+    return polynomial(r, (*tables.EXP[dtype], 1.0, 1.0)) * scale * scale
+
+
+@in_f32
+def exp(x: Expr) -> Expr:
+    """e^x."""
+    low, high = _EXP_ENDS[x.dtype]
+    return _exp_clamped(_at_most(_at_least(x, low), high))
+
+
+@in_f32
+def exp2(x: Expr) -> Expr:
+    """2^x, exact for whole x: the exponent is split in two whole parts, the second of which rounds what is left."""
+    dtype = x.dtype
+    magic = _magic(dtype, _bias(dtype))
+    ends = {f32: (-152.0, 129.0), f64: (-1077.0, 1025.0)}[dtype]
+    x = _at_most(_at_least(x, ends[0]), ends[1])
+    first = fma(x, 0.5, magic)
+    rest = x - (first - magic)
+    second = rest + magic
+    r = rest - (second - magic)
+    return polynomial(r, (*tables.EXP2[dtype], 1.0)) * _power_of_two(first) * _power_of_two(second)
+
+
+def _reduce(x: Expr, more: int) -> tuple[Expr, Expr]:
+    """(r, s) with exp(x) = 2^n exp(r), |r| <= ln(2)/2 and s = 2^(n + more)."""
+    magic = _magic(x.dtype, _bias(x.dtype) + more)
+    shifted = fma(x, 1 / math.log(2), magic)
+    return _times_ln2(shifted - magic, x, -1.0), _power_of_two(shifted)
+
+
+def _exp_parts(x: Expr, more: int = 0) -> tuple[Expr, Expr]:
+    """(p, s) with exp(x) = 2^n p and s = 2^(n + more)."""
+    r, s = _reduce(x, more)
+    return polynomial(r, (*tables.EXP_SMALL[x.dtype], 1.0, 1.0)), s
+
+
+def _expm1_parts(x: Expr, more: int = 0) -> tuple[Expr, Expr]:
+    """(q, s) with exp(x) = 2^n (1 + q) and s = 2^(n + more)."""
+    r, s = _reduce(x, more)
+    return fma(r * r, polynomial(r, tables.EXPM1[x.dtype]), r), s
+
+
+@in_f32
+def expm1(x: Expr) -> Expr:
+    """e^x - 1 = 2^n q + (2^n - 1); built at half size, because 2^n may be 2^(emax + 1)."""
+    low, high = {f32: (-18.0, 89.0), f64: (-38.0, 710.0)}[x.dtype]
+    q, half = _expm1_parts(_at_most(_at_least(x, low), high), -1)
+    result = fma(half, q, half - 0.5)
+    return select(ex.absolute(x) < 2.0 ** -(_field(x.dtype) + 2), x, result + result)
+
+
+def _minus_expm1(x: Expr) -> Expr:
+    """1 - e^x, up to the sign of zero, for clamped x <= 0."""
+    q, s = _expm1_parts(x)
+    return fma(s, q, s - 1.0)
+
+
+@in_f32
+def tanh(x: Expr) -> Expr:
+    """An odd polynomial up to 5/8, 1 - 2 / (e^2|x| + 1) beyond, where the quotient is small."""
+    dtype = x.dtype
+    square = x * x
+    small = fma(x * square, polynomial(square, tables.TANH[dtype]), x)
+    y = ex.absolute(x)
+    twice = _at_most(y + y, {f32: 20.0, f64: 40.0}[dtype])
+    p, s = _exp_parts(twice)
+    large = fma(2.0 / fma(p, s, 1.0), -1.0, 1.0)
+    return select(y < 0.625, small, _with_sign_of(large, x))
+
+
+@in_f32
+def logistic(x: Expr) -> Expr:
+    """1 / (1 + e^-x), as e^x / (1 + e^x) for negative x, so that small results keep their bits. e^-|x| is scaled by an
+    exponent that is too large by half the range and then by that half, which rounds once into the subnormals."""
+    dtype = x.dtype
+    half = _bias(dtype) // 2
+    minus = _float(_bits(x) | _sign_mask(dtype))
+    p, s = _exp_parts(_at_least(minus, _EXP_ENDS[dtype][0]), half)
+    e = p * s * 2.0 ** -half
+    return select(x >= 0.0, 1.0, e) / (e + 1.0)
+
+
+# --------------------------------------------------------------------------- logarithms
+def _split(x: Expr) -> tuple[Expr, Expr]:
+    """(e, f) with x = 2^e (1 + f) and sqrt(1/2) <= 1 + f < sqrt(2), for finite x > 0, subnormals too."""
+    dtype, field = x.dtype, _field(x.dtype)
+    integer = dt.sint_of(dtype)
+    lift = dt.MANTISSA[dtype]
+    origin = const(ex.float_bits(math.sqrt(0.5), dtype), integer)
+    tiny = x < 2.0 ** dt.MIN_EXPONENT[dtype]
+    offset = select(tiny, const(origin.attr + (lift << field), integer), origin)
+    bits = _bits(select(tiny, x * 2.0 ** lift, x)) - offset
+    f = _float((bits & const((1 << field) - 1, integer)) + origin) - 1.0
+    return convert(shr_arith(bits, field), dtype), f
+
+
+def _log_specials(x: Expr, result: Expr) -> Expr:
+    """The result, but inf and NaN give themselves, 0 gives -inf and negative numbers NaN."""
+    return select(x <= 0.0, select(ex.eq(x, 0.0), const(-inf, x.dtype), nan), select(x < inf, result, x))
+
+
+def _log_of(e: Expr, f: Expr) -> Expr:
+    """e ln 2 + log(1 + f)."""
+    high, low = tables.LN2[f.dtype]
+    tail = f * f * polynomial(f, (*tables.LOG[f.dtype], -0.5))
+    return fma(e, high, f + fma(e, low, tail))
+
+
+@in_f32
+def log(x: Expr) -> Expr:
+    """Natural logarithm."""
+    return _log_specials(x, _log_of(*_split(x)))
+
+
+@in_f32
+def log1p(x: Expr) -> Expr:
+    """log(1 + x): the exponent is that of the rounded 1 + x, but f comes from x by one fma, so nothing of x is lost."""
+    dtype, field = x.dtype, _field(x.dtype)
+    integer = dt.sint_of(dtype)
+    u = x + 1.0
+    e = shr_arith(_bits(u) - const(ex.float_bits(math.sqrt(0.5), dtype), integer), field)
+    # 2^(2 - e), which is normal for every e, against x / 4.
+    scale = _float(shl(const(_bias(dtype) + 2, integer) - e, field))
+    f = fma(x * 0.25, scale, fma(scale, 0.25, -1.0))
+    result = _log_of(convert(e, dtype), f)
+    return select(ex.absolute(x) < 2.0 ** -(field + 2), x, _log_specials(u, result))
+
+
+@in_f32
+def log2(x: Expr) -> Expr:
+    """Base-2 logarithm, exact for powers of two."""
+    e, f = _split(x)
+    return _log_specials(x, e + fma(f, 1.4375, f * polynomial(f, tables.LOG2[x.dtype])))
+
+
+# --------------------------------------------------------------------------- power
+def _log2_for_pow(x: Expr) -> tuple[Expr, Expr]:
+    """`_split` of x >= 0 with e = -inf at 0, inf at inf and NaN at NaN."""
+    e, f = _split(x)
+    return select(ex.eq(x, 0.0), const(-inf, x.dtype), select(x < inf, e, x)), f
+
+
+def _exp2_two_steps(n: Expr, r: Expr) -> Expr:
+    """2^(n + r) for |r| <= 1/2 and integer bits n that already hold twice the bias."""
+    dtype, field = r.dtype, _field(r.dtype)
+    half = shr_logical(n, 1)
+    return polynomial(r, (*tables.EXP2[dtype], 1.0)) * _float(shl(half, field)) * _float(shl(n - half, field))
+
+
+def _pow_f32(x: Expr, y: Expr) -> Expr:
+    """x^y for x >= 0 as 2^(y log2 x), where the product is in f64; of log2's series only five terms need to be."""
+    e, f = _log2_for_pow(x)
+    terms = tables.POW_LOG2[f64]
+    series, wide = convert(polynomial(f, terms[:-5]), f64), convert(f, f64)
+    for term in terms[-5:]:
+        series = fma(series, wide, term)
+    power = convert(y, f64) * fma(wide, series + 1.4375, convert(e, f64))
+    power = _at_most(_at_least(power, -160.0), 160.0)
+    magic = _magic(f64, 2 * _bias(f32))
+    shifted = power + magic
+    return _exp2_two_steps(convert(_bits(shifted), dt.i32), convert(power - (shifted - magic), f32))
+
+
+def _pow_f64(x: Expr, y: Expr) -> Expr:
+    """x^y for x >= 0 with log2 x to about 2^-66 of itself in double-double: s = f / (2 + f) and the series of atanh, whose
+    first two terms are carried double (as in Dekker, 1971)."""
+    e, f = _log2_for_pow(x)
+    d = f + 2.0
+    inverse = 1.0 / d
+    s = f * inverse
+    s_low = (fma(-s, d, f) - s * (f - (d - 2.0))) * inverse
+    z = s * s
+    z_low = fma(s, s, -z) + (s + s) * s_low
+    third, third_low = tables.TWO_THIRDS_LOG2E[f64]
+    first, first_low = tables.TWO_LOG2E[f64]
+
+    tail = z * polynomial(z, tables.POW_ATANH[f64])
+    v = tail + third
+    v_low = (tail - (v - third)) + third_low
+    w = z * v
+    w_low = fma(z, v, -w) + fma(z, v_low, z_low * v)
+    u = w + first
+    u_low = (w - (u - first)) + (w_low + first_low)
+    part = s * u
+    part_low = fma(s, u, -part) + fma(s, u_low, s_low * u)
+
+    log = e + part
+    log_low = (part - (log - e)) + part_low
+    power = y * log
+    power_low = fma(y, log, -power) + y * log_low
+    power_low = select(ex.absolute(power) < 1100.0, power_low, 0.0)
+    power = _at_most(_at_least(power, -1100.0), 1100.0)
+    magic = _magic(f64, 2 * _bias(f64))
+    shifted = power + magic
+    return _exp2_two_steps(_bits(shifted), (power - (shifted - magic)) + power_low)
+
+
+@in_f32
+def pow(x: Expr, y: Expr) -> Expr:
+    """x^y with the special values of C99 Annex F."""
+    dtype = x.dtype
+    size = ex.absolute(x)
+    result = (_pow_f64 if dtype is f64 else _pow_f32)(size, y)
+    half = y * 0.5
+    whole = ex.eq(ex.unary("rint", y), y)
+    odd = whole & ex.ne(ex.unary("rint", half), half)
+    result = _float(_bits(result) ^ select(odd, _bits(x) & _sign_mask(dtype), 0))
+    result = select((x < 0.0) & (size < inf) & ~whole, nan, result)
+    one = ex.eq(x, 1.0) | ex.eq(y, 0.0) | (ex.eq(size, 1.0) & ex.eq(ex.absolute(y), inf))
+    return select(one, 1.0, result)
+
+
+# --------------------------------------------------------------------------- error function
+@in_f32
+def erf(x: Expr) -> Expr:
+    """1 - exp(g(|x|)) with g = log(erfc), which is smooth; near 0 its leading term is kept apart and exact."""
+    y = _at_most(ex.absolute(x), 4.0)
+    g = fma(y, -1.125, y * -polynomial(y, tables.ERF[x.dtype]))
+    return _with_sign_of(_minus_expm1(g), x)
+
+
+# --------------------------------------------------------------------------- circular functions
+def _turns(x: Expr) -> Expr:
+    """x / (2 pi) modulo 1 as f64, for any finite f32 x; NaN for the others. Payne and Hanek's idea (1983) without a table:
+    digits of 1/(2 pi) that only make whole turns are left out, the rest is three f64 parts chosen by the size of x.
+    The first part has 29 bits, so its product with 24 bits is exact; the second is reduced inside an fma."""
+    wide = convert(x, f64)
+    large = ex.absolute(x) >= tables.LARGE_ANGLE
+    first, second, third = (select(large, const(b, f64), a) for a, b in zip(*tables.INVERSE_TURN))
+    product, middle = wide * first, wide * second
+    whole, more = ex.unary("rint", product), ex.unary("rint", middle)
+    return fma(wide, third, (product - whole) + fma(wide, second, -more))
+
+
+def _fold(turns: Expr, parts: int) -> tuple[Expr, Expr]:
+    """(t - n/parts, n) of an f64 t, n whole and nearest, in the low bits of an i64."""
+    magic = _magic(f64)
+    shifted = fma(turns, float(parts), magic)
+    return fma(shifted - magic, -1.0 / parts, turns), _bits(shifted)
+
+
+def _sine_of_turns(turns: Expr, dtype: DType) -> Expr:
+    """sin(2 pi t) of an f64 t: fold to a quarter turn either side of a half turn, whose parity gives the sign."""
+    folded, halves = _fold(turns, 2)
+    t = convert(_float(_bits(folded) ^ shl(halves, 63)), dtype)
+    return fma(t, 5.125, t * polynomial(t * t, tables.SIN[dtype]))
+
+
+def _tiny_as_is(x: Expr, result: Expr) -> Expr:
+    """x itself where x^3 is beyond its precision: keeps -0 and the subnormals."""
+    return select(ex.absolute(x) < 2.0 ** (-dt.MANTISSA[x.dtype] // 2), x, result)
+
+
+@in_f32
+def sin(x: Expr) -> Expr:
+    """Sine over the whole range."""
+    return _tiny_as_is(x, _sine_of_turns(_turns(x), x.dtype))
+
+
+@in_f32
+def cos(x: Expr) -> Expr:
+    """Cosine over the whole range: the sine a quarter turn later."""
+    return _sine_of_turns(_turns(x) + 0.25, x.dtype)
+
+
+@in_f32
+def tan(x: Expr) -> Expr:
+    """Tangent over the whole range: folded to an eighth of a turn either side; -1/tan a quarter turn later."""
+    folded, quarters = _fold(_turns(x), 4)
+    t = convert(folded, x.dtype)
+    tangent = fma(t, 6.25, t * polynomial(t * t, tables.TAN[x.dtype]))
+    odd = ex.ne(quarters & const(1, dt.i64), 0)
+    return _tiny_as_is(x, select(odd, -1.0 / tangent, tangent))
+
+
+# --------------------------------------------------------------------------- roots
+@in_f32
+def rsqrt(x: Expr) -> Expr:
+    """1 / sqrt(x)."""
+    return 1.0 / ex.sqrt(x)
+
+
+# (1 - e)^(-1/3) = 1 + e/3 + 2/9 e^2 + 14/81 e^3 + ...
+_CBRT_STEPS = {f32: ((14 / 81, 2 / 9, 1 / 3),), f64: ((14 / 81, 2 / 9, 1 / 3), (1 / 3,))}
+
+
+@in_f32
+def cbrt(x: Expr) -> Expr:
+    """Cube root: the inverse root by a linear guess on the bits (a third of the exponent) and Newton's method of higher
+    order on 1 - x z^3, without divisions."""
+    dtype, field = x.dtype, _field(x.dtype)
+    integer = dt.uint_of(dtype)
+    drop = dtype.bits - field
+    unit = 2.0 ** (field - drop)
+    y = ex.absolute(x)
+    tiny = y < 2.0 ** dt.MIN_EXPONENT[dtype]
+    lift = 3 * (dt.MANTISSA[dtype] // 3 + (dtype is f64))
+    scaled = select(tiny, y * 2.0 ** lift, y)
+    number = _float(shr_logical(bitcast(scaled, integer), drop) | const(ex.float_bits(2.0 ** field, dtype), integer))
+    guess = fma(number, -1 / 3, 2.0 ** field * 4 / 3 + unit * (_bias(dtype) * 4 / 3 - 0.068))
+    z = _float(shl(bitcast(guess, integer), drop))
+    for terms in _CBRT_STEPS[dtype]:
+        e = fma(scaled * z, -(z * z), 1.0)
+        z = fma(z * e, polynomial(e, terms), z)
+    square = z * z
+    root = scaled * square
+    root = fma(root * fma(root, -z, 1.0), 2 / 3, root)
+    root = root * select(tiny, const(2.0 ** (-lift // 3), dtype), 1.0)
+    return select(ex.eq(x + x, x), x, _with_sign_of(root, x))

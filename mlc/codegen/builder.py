@@ -177,9 +177,8 @@ class Builder:
         self.serial += 1
         loop.label, loop.before, loop.limit, loop.step = f"loop{self.serial}", self.block, limit, step
         loop.counter = Phi("i64", f"%i{self.serial}", first)
-        loop.head = [loop.counter, *phis]
-        self.lines[-1].append(f"  br label %{loop.label}")
-        head: list[str] = []
+        # The branch into the loop is no part of the outer level's list, which hoisted code may still be added to.
+        head = [f"  br label %{loop.label}"]
         body: list[str] = []
         self._chunks += (head, body)
         loop.head = (head, [loop.counter, *phis])

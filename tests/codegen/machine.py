@@ -64,5 +64,6 @@ def same_bits(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     integer = dt.uint_of(dtype).numpy
     equal = np.ascontiguousarray(found).view(integer) == np.ascontiguousarray(wanted).view(integer)
     if dtype.is_float:
-        equal = equal | (np.isnan(found.astype(np.float64)) & np.isnan(wanted.astype(np.float64)))
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            equal = equal | (np.isnan(found.astype(np.float64)) & np.isnan(wanted.astype(np.float64)))
     return equal

@@ -86,7 +86,7 @@ neg = elementwise(
     jax=lambda jnp, lax, x: lax.neg(x), facts=(ODD, INVOLUTION, EXACT))
 absolute = elementwise(
     "abs", version=1, dtypes=NUMERIC, scalar=lambda x: x if x.dtype.kind == "u" else ex.absolute(x), numpy=_quiet(np.absolute),
-    jax=lambda jnp, lax, x: lax.abs(x), facts=(IDEMPOTENT, Range(0, np.inf), EXACT))
+    jax=lambda jnp, lax, x: x if x.dtype.kind == "u" else lax.abs(x), facts=(IDEMPOTENT, Range(0, np.inf), EXACT))
 
 
 def _sign(x):

@@ -67,7 +67,7 @@ reduce_min = reduction(
 
 
 def _limit(jnp, dtype, which):
-    return getattr(as_dtype(np.dtype(dtype)), which)
+    return np.asarray(getattr(as_dtype(np.dtype(dtype)), which), dtype)
 
 
 reduce_and = reduction(

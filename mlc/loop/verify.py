@@ -298,6 +298,16 @@ def only_out_and_scratch_are_stored(kernel: LoopKernel, sites: Sites) -> None:
             _fail("only_out_and_scratch_are_stored", site.where, f"a store to input %{site.stmt.buffer}", "stores to out and scratch buffers")
 
 
+def scratch_stays_inside_its_iteration(kernel: LoopKernel, sites: Sites) -> None:
+    """Scratch that an iteration of a parallel loop (or the code outside of them) loads is stored there too: nothing is handed over in it."""
+    private = {b.name for b in kernel.buffers if b.role == "scratch"}
+    found = [(a, next((loop.id for loop in a.site.loops if loop.kind == "parallel"), None)) for a in accesses(sites) if a.buffer in private]
+    stored = {(a.buffer, region) for a, region in found if a.is_store}
+    for access, region in found:
+        if (access.buffer, region) not in stored:
+            _fail("scratch_stays_inside_its_iteration", access.where, "no store to it here", "a store in the same parallel loop")
+
+
 def _can_meet(a: Access, b: Access, level: int, most: int) -> bool:
     """Whether `a` and `b` can touch one element when a's iteration of their common loop number `level` is 1 to `most` past b's.
 
@@ -413,8 +423,8 @@ def aliases_read_before_write(kernel: LoopKernel, sites: Sites) -> None:
 INVARIANTS = (
     buffers_are_well_formed, loops_are_well_formed, vector_loops_do_not_nest, tiles_are_well_formed, names_are_not_shadowed,
     names_are_declared_before_use, folds_are_well_formed, expressions_are_well_typed, values_have_the_declared_dtype, lanes_agree,
-    every_load_in_bounds, every_store_in_bounds, only_out_and_scratch_are_stored, parallel_iterations_are_independent,
-    vector_lanes_are_independent, aliases_read_before_write,
+    every_load_in_bounds, every_store_in_bounds, only_out_and_scratch_are_stored, scratch_stays_inside_its_iteration,
+    parallel_iterations_are_independent, vector_lanes_are_independent, aliases_read_before_write,
 )
 
 

@@ -2,43 +2,187 @@
 
     graph -> passes -> kernels -> memory plan -> loops -> LLVM -> object code -> executable
 
-`Executable` is what `mlc.jit(f).lower(...).compile()` returns.
+`Executable` is what `mlc.jit(f).lower(...).compile()` wraps. A persistent-cache hit skips everything after the graph; the texts of
+later stages are then made again on demand, from the graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from mlc.core import options as opt
-from mlc.core.errors import OptionError
+from mlc.core.errors import OptionError, UnsupportedError
 from mlc.graph import Graph, evaluate, print_graph, verify
+from mlc.passes.manager import PassResult
+from mlc.passes.pipeline import describe_pipeline, run_pipeline
+from mlc.stages import Stages
 
 STAGES = ("graph", "optimized", "kernels", "loops", "memory", "llvm", "asm")
 
 
-@dataclass
 class Executable:
     """A compiled graph: `run` takes and returns flat lists of NumPy arrays in parameter and output order."""
 
-    graph: Graph
-    optimized: Graph
-    pass_log: list = field(default_factory=list)
+    def __init__(self, graph: Graph, stages: Stages, program, pass_log: list[PassResult] | None):
+        self.graph, self.stages, self.program, self._pass_log = graph, stages, program, pass_log
+        self.run = program.run if program is not None else self._interpret
 
-    def run(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return evaluate(self.optimized, args)
+    def _interpret(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [np.array(v) for v in evaluate(self.stages.optimized, args)]
+
+    @property
+    def pass_log(self) -> list[PassResult]:
+        """One PassResult a run pass; after a cache hit the passes run again to tell it."""
+        if self._pass_log is None:
+            self._pass_log = run_pipeline(self.graph)[1]
+        return self._pass_log
 
     def as_text(self, stage: str = "optimized") -> str:
-        """The program at a stage: one of "graph", "optimized", "kernels", "loops", "memory", "llvm", "asm"."""
+        """The program at a stage: one of "graph", "optimized", "kernels", "loops", "memory", "llvm", "asm". Raises OptionError for another."""
         if stage not in STAGES:
             raise OptionError(f"unknown stage {stage!r}; known: {', '.join(STAGES)}")
-        return print_graph(self.graph if stage == "graph" else self.optimized)
+        return print_graph(self.graph) if stage == "graph" else self.stages.text(stage)
+
+    def cost_analysis(self) -> dict[str, Any]:
+        """{"flops", "bytes accessed"} of one call, and "kernels": the same for each step, by label."""
+        return self.stages.cost_analysis()
+
+    def memory_analysis(self) -> dict[str, Any]:
+        """Bytes: "arena", "max live" (lower bound of the arena), "constants", "inputs", "outputs"."""
+        return self.stages.memory_analysis()
+
+    def save(self, path: str | os.PathLike, frontend: str = "") -> None:
+        """Write code, manifest and constants to one file for `mlc.load`."""
+        from dataclasses import replace
+
+        from mlc.runtime.artifact import save
+        if self.program is None:
+            raise UnsupportedError("the interpreter backend has no code to save; compile with backend=llvm")
+        texts = {stage: self.as_text(stage) for stage in ("graph", "optimized", "kernels", "loops", "memory")}
+        manifest = self.program.manifest
+        extra = {**manifest.extra, "frontend": frontend, "texts": texts, "cost": self.cost_analysis(), "memory": self.memory_analysis()}
+        saved = type(self.program).__new__(type(self.program))
+        saved.__dict__.update(self.program.__dict__)
+        saved.manifest = replace(manifest, extra=extra)
+        save(saved, path)
+
+
+class LoadedExecutable:
+    """An executable read from a file: it runs, and shows the texts and analyses that were stored with it."""
+
+    def __init__(self, program):
+        self.program = program
+        self.run = program.run
+        self.pass_log: list[PassResult] = []
+
+    def as_text(self, stage: str = "optimized") -> str:
+        texts = self.program.manifest.extra.get("texts", {})
+        if stage not in texts:
+            raise UnsupportedError(f"a saved executable keeps the stages {', '.join(texts)}, not {stage!r}")
+        return texts[stage]
+
+    def cost_analysis(self) -> dict[str, Any]:
+        return self.program.manifest.extra["cost"]
+
+    def memory_analysis(self) -> dict[str, Any]:
+        return self.program.manifest.extra["memory"]
+
+
+def load_executable(path: str | os.PathLike) -> tuple[LoadedExecutable, str]:
+    """What `Executable.save` wrote, and the frontend's part of it. Raises ArtifactError."""
+    from mlc.runtime.artifact import load
+    program = load(path)
+    return LoadedExecutable(program), str(program.manifest.extra.get("frontend", ""))
 
 
 def compile_graph(graph: Graph) -> Executable:
     """Compile a graph under the options in force. Raises VerifyError, UnsupportedError or CodegenError."""
     if opt.get("check"):
         verify(graph, "capture")
-    return Executable(graph, graph)
+    from mlc.codegen.target import get_target
+    target = get_target(str(opt.get("target")))
+    lazy = Stages(graph, target)
+    if opt.get("backend") == "interpreter":
+        return Executable(graph, lazy, None, lazy.pass_log)
+    from mlc.cache.store import cache_key, default_cache
+    from mlc.runtime.artifact import from_bytes, to_bytes
+    cache = default_cache()
+    key = cache_key(print_graph(graph), pipeline=describe_pipeline(), target=target.key) if cache.enabled else ""
+    found = cache.get(key) if key else None
+    if found is not None:
+        program = _from_cache(found, graph, cache, key, from_bytes)
+        if program is not None:
+            _dump(graph, lazy)
+            return Executable(graph, lazy, program, None)
+    program = lazy.build()
+    if key:
+        stored = set(program.manifest.extra["literals"]) <= graph.constants().keys()
+        cache.put(key, b"".join((b"\0" if stored else b"\1", *to_bytes(program, constants=not stored))))
+    _dump(graph, lazy)
+    return Executable(graph, lazy, program, lazy.pass_log)
+
+
+def _from_cache(data: bytes, graph: Graph, cache, key: str, from_bytes):
+    """The program in a cache entry, or None (counted and warned of) if it cannot be used. Constants of the graph are not stored again."""
+    from mlc.core.errors import MlcError
+    try:
+        if data[:1] == b"\1":
+            return from_bytes(memoryview(data)[1:], source="cache entry")
+        given = graph.constants()
+        probe = from_bytes(memoryview(data)[1:], constants=lambda manifest: [given[d].array for d in manifest.extra["literals"]],
+                           source="cache entry")
+        return probe
+    except (MlcError, KeyError) as error:
+        cache.refuse(key, str(error))
+        return None
+
+
+def _dump(graph: Graph, lazy: Stages) -> None:
+    """Write every stage's text under the folder of the option `dump`."""
+    folder = str(opt.get("dump"))
+    if not folder:
+        return
+    os.makedirs(folder, exist_ok=True)
+    for stage in STAGES:
+        text = print_graph(graph) if stage == "graph" else lazy.text(stage)
+        with open(os.path.join(folder, f"{graph.name}.{stage}.mlc"), "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def trace_levels(graph: Graph, args: Sequence[np.ndarray]) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """The answers of every level in order, for blame: the captured graph, after each pass, loops, machine code."""
+    yield "graph", evaluate(graph, args)
+    snapshots: list[tuple[str, Graph]] = []
+    run_pipeline(graph, observe=lambda result: snapshots.append((result.name, result.graph)) if result.changed else None)
+    for name, after in snapshots:
+        yield f"pass {name}", evaluate(after, args)
+    from mlc.codegen.target import get_target
+    lazy = Stages(graph, get_target(str(opt.get("target"))))
+    yield "kernels", lazy.run_loops(args)
+    yield "machine code", lazy.build().run(args)
+
+
+@functools.cache
+def _install_hooks() -> None:
+    """Let constant folding evaluate inexact ops by mlc's own kernels."""
+    from mlc.passes import fold
+    fold.evaluate_with_kernels = _evaluate_node
+
+
+def _evaluate_node(node, arrays):
+    single = Graph("fold")
+    operands = [single.parameter(f"x{k}", t) for k, t in enumerate(_types(arrays))]
+    single.set_outputs([single.add(node.op, operands, node.attrs, node.type if node.op.typed else None)])
+    from mlc.codegen.target import get_target
+    return Stages(single, get_target(str(opt.get("target"))), optimize=False).build().run(arrays)[0]
+
+
+def _types(arrays):
+    from mlc.core.dims import TensorType
+    from mlc.core.dtype import as_dtype
+    return [TensorType(a.shape, as_dtype(a.dtype)) for a in arrays]

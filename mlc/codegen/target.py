@@ -181,7 +181,7 @@ def host_lacks(triple: str, requires: tuple[str, ...]) -> list[str]:
     if triple != here:
         return [f"{triple} (this machine is {here})"]
     # Baseline features are implied by the triple; some LLVM versions do not list them all for a host.
-    return sorted(set(requires) - host_features() - _X86_V1)
+    return sorted(set(requires) - host_features() - _X86_V1 - _SYSTEM)
 
 
 @functools.cache

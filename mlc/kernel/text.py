@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mlc.core import expr as ex
 from mlc.core.expr import Expr
 from mlc.core.text import format_scalar
 from mlc.kernel.ir import Bind, Dot, Kernel, KernelGraph, Put, Stage
+from mlc.kernel.schedule import Schedule
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
           "and": "&", "or": "|", "xor": "^"}
@@ -79,13 +80,13 @@ def _stage(stage: Stage | Dot, lines: list[str], names: dict[Expr, str]) -> None
     _actions(stage.finish, names, lines, "    ")
 
 
-def print_kernel(kernel: Kernel, label: str | None = None) -> str:
-    """One kernel as text."""
+def print_kernel(kernel: Kernel, label: str | None = None, schedule: Schedule | None = None) -> str:
+    """One kernel as text, with its schedule if given."""
     params = ", ".join(f"%{p.name}: {p.type} {p.role}" for p in kernel.params)
     lines = [f"kernel @{label or kernel.name}({params})" + (f" rows {_loops(kernel.rows)}" if kernel.rows else "") + " {"]
     for stage in kernel.stages:
         _stage(stage, lines, {})
-    return "\n".join([*lines, "}"]) + "\n"
+    return "\n".join([*lines, "}" + (f" {schedule.text()}" if schedule else "")]) + "\n"
 
 
 def labels(program: KernelGraph) -> dict[Kernel, str]:
@@ -93,8 +94,8 @@ def labels(program: KernelGraph) -> dict[Kernel, str]:
     return {kernel: f"{kernel.name}#{k}" for k, kernel in enumerate(program.kernels())}
 
 
-def print_kernel_graph(program: KernelGraph) -> str:
-    """The whole partition: values, steps, kernels, refused fusions."""
+def print_kernel_graph(program: KernelGraph, schedules: Mapping[Kernel, Schedule] | None = None) -> str:
+    """The whole partition: values, steps, kernels with their schedules, refused fusions."""
     label = labels(program)
     lines = [f"program @{program.name}({', '.join(f'%{i}: {program.values[i].type}' for i in program.inputs)}) {{"]
     for step in program.steps:
@@ -102,7 +103,7 @@ def print_kernel_graph(program: KernelGraph) -> str:
         lines.append(f"  {written} = {label[step.kernel]}({', '.join('%' + r for r in step.reads())})")
     lines.append(f"  return {', '.join('%' + o for o in program.outputs)}")
     lines.append("}")
-    text = "\n".join(lines) + "\n\n" + "\n".join(print_kernel(k, label[k]) for k in program.kernels())
+    text = "\n".join(lines) + "\n\n" + "\n".join(print_kernel(k, label[k], (schedules or {}).get(k)) for k in program.kernels())
     if program.notes:
         text += "\nrefused fusions\n" + "".join(f"  {n}\n" for n in program.notes)
     return text

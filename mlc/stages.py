@@ -1,0 +1,118 @@
+"""The stages of one compilation, each made once and on demand: optimized graph, kernels, loops, memory plan, LLVM text, program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from mlc.codegen.module import emit_module, placed_buffers
+from mlc.codegen.target import Target, assembly, compile_object
+from mlc.core import options as opt
+from mlc.graph import Graph, print_graph
+from mlc.kernel.cost import kernel_cost, program_cost
+from mlc.kernel.ir import Kernel, KernelGraph
+from mlc.kernel.schedule import Schedule, schedule_for
+from mlc.kernel.text import labels, print_kernel_graph
+from mlc.loop.ir import LoopKernel
+from mlc.loop.program import lower_program, run_program
+from mlc.passes.kernelize import partition
+from mlc.passes.manager import PassResult
+from mlc.passes.pipeline import run_pipeline
+from mlc.plan import ProgramPlan, plan_program
+
+# A call longer than this releases the GIL.
+HEAVY_SECONDS = 50e-6
+
+
+class Stages:
+    """Everything between a captured graph and its program, for one target."""
+
+    def __init__(self, graph: Graph, target: Target, optimize: bool = True):
+        self.graph, self.target, self.optimize = graph, target, optimize
+
+    @cached_property
+    def _passes(self) -> tuple[Graph, list[PassResult]]:
+        return run_pipeline(self.graph) if self.optimize else (self.graph, [])
+
+    @property
+    def optimized(self) -> Graph:
+        return self._passes[0]
+
+    @property
+    def pass_log(self) -> list[PassResult]:
+        return self._passes[1]
+
+    @cached_property
+    def kernels(self) -> KernelGraph:
+        return partition(self.optimized)
+
+    @cached_property
+    def schedules(self) -> dict[Kernel, Schedule]:
+        return {k: schedule_for(k, self.target.vector_bits // 8, self.target.vector_registers) for k in self.kernels.kernels()}
+
+    @cached_property
+    def loops(self) -> dict[Kernel, LoopKernel]:
+        found = lower_program(self.kernels, self.schedules)
+        if opt.get("check"):
+            from mlc.loop.verify import verify
+            for kernel in found.values():
+                verify(kernel, "lowering")
+        return found
+
+    @cached_property
+    def plan(self) -> ProgramPlan:
+        spilled = {k: [b for b in placed_buffers(loop) if b.role == "scratch"] for k, loop in self.loops.items()}
+        return plan_program(self.kernels, spilled, bool(opt.get("check")))
+
+    @cached_property
+    def llvm(self) -> str:
+        return emit_module([(self.loops[step.kernel], self.plan.places(step)) for step in self.kernels.steps], self.target)
+
+    def constants(self) -> list[np.ndarray]:
+        values = (self.kernels.values[name] for name in self.kernels.constants)
+        return [self.optimized.nodes[v.source].attrs["value"].array for v in values]
+
+    def build(self):
+        """Object code, linked. Raises CodegenError."""
+        from mlc.runtime.executable import Manifest, Program
+        kernels = self.kernels
+        literals = [self.optimized.nodes[kernels.values[c].source].attrs["value"].digest for c in kernels.constants]
+        constants = self.constants()
+        def specs(names): return [(n, kernels.values[n].type.shape, kernels.values[n].type.dtype) for n in names]
+        manifest = Manifest.make(
+            self.target, specs(kernels.inputs), specs(kernels.outputs), constants, arena_bytes=self.plan.arena_bytes,
+            kernels=tuple(labels(kernels).values()), heavy=program_cost(kernels).seconds > HEAVY_SECONDS, extra={"literals": literals})
+        return Program(compile_object(self.llvm, self.target), manifest, constants)
+
+    def run_loops(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The answers of the loop interpreter."""
+        return run_program(self.kernels, self.loops, args, dict(zip(self.kernels.constants, self.constants())))
+
+    # ----------------------------------------------------------------- texts and analyses
+    def text(self, stage: str) -> str:
+        if stage == "optimized":
+            return print_graph(self.optimized)
+        if stage == "kernels":
+            return print_kernel_graph(self.kernels, self.schedules)
+        if stage == "loops":
+            from mlc.loop.text import print_kernel
+            label = labels(self.kernels)
+            return "\n".join(f"; {label[k]}\n{print_kernel(loop)}" for k, loop in self.loops.items())
+        if stage == "memory":
+            return self.plan.text()
+        return self.llvm if stage == "llvm" else assembly(self.llvm, self.target)
+
+    def cost_analysis(self) -> dict[str, Any]:
+        label = labels(self.kernels)
+        total = program_cost(self.kernels)
+        each = [(label[s.kernel], kernel_cost(s.kernel)) for s in self.kernels.steps]
+        return {"flops": total.flops, "bytes accessed": total.bytes_accessed,
+                "kernels": [{"kernel": name, "flops": c.flops, "bytes accessed": c.bytes_accessed} for name, c in each]}
+
+    def memory_analysis(self) -> dict[str, Any]:
+        def total(names): return sum(self.kernels.values[n].type.nbytes for n in names)
+        return {"arena": self.plan.arena_bytes, "max live": self.plan.lower_bound, "constants": total(self.kernels.constants),
+                "inputs": total(self.kernels.inputs), "outputs": total(self.kernels.outputs)}

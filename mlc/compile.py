@@ -134,9 +134,8 @@ def _from_cache(data: bytes, graph: Graph, cache, key: str, from_bytes):
         if data[:1] == b"\1":
             return from_bytes(memoryview(data)[1:], source="cache entry")
         given = graph.constants()
-        probe = from_bytes(memoryview(data)[1:], constants=lambda manifest: [given[d].array for d in manifest.extra["literals"]],
-                           source="cache entry")
-        return probe
+        return from_bytes(memoryview(data)[1:], constants=lambda manifest: [given[d].array for d in manifest.extra["literals"]],
+                          source="cache entry")
     except (MlcError, KeyError) as error:
         cache.refuse(key, str(error))
         return None

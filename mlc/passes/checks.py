@@ -65,7 +65,8 @@ def text_round_trips(graph: Graph, stage: str) -> None:
     except MlcError as error:
         raise VerifyError("text_round_trips", f"graph @{graph.name}", str(error), "text that parses", stage) from None
     if again != text:
-        line, found, expected = next((n, a, b) for n, (a, b) in enumerate(zip(again.splitlines() + [""], text.splitlines() + [""]), 1) if a != b)
+        lines = enumerate(zip([*again.splitlines(), ""], [*text.splitlines(), ""]), 1)
+        line, (found, expected) = next((n, pair) for n, pair in lines if pair[0] != pair[1])
         raise VerifyError("text_round_trips", f"graph @{graph.name} line {line}", found, expected, stage)
 
 

@@ -32,19 +32,14 @@ class Driver:
 
     def run(self) -> PassResult:
         """The rewritten graph, or the same one if no rule fired."""
-        graph, candidates = self.graph, self.rules.candidates
-        nodes = graph.nodes
-        position = 0
-        for position, node in enumerate(nodes):
-            found = candidates(nodes, node)
-            if found and self._first(found, nodes, node, permit=False):
-                break
-        else:
+        graph, nodes = self.graph, self.graph.nodes
+        start = next((i for i, node in enumerate(nodes) if self._may_fire(node)), None)
+        if start is None:
             return PassResult(graph, changed=False)
-        self.rewriter = rewriter = GraphRewriter(graph, shared=position)
+        self.rewriter = rewriter = GraphRewriter(graph, shared=start)
         before = self.ctx.applied
         placed = rewriter.map
-        for i in range(position, len(nodes)):
+        for i in range(start, len(nodes)):
             if i in placed:
                 continue
             node = nodes[i]
@@ -58,6 +53,10 @@ class Driver:
         if self.ctx.applied == before:
             return PassResult(graph, changed=False)  # the rewrite limit refused every one
         return PassResult(rewriter.finish(), changed=True, settled=self.settled)
+
+    def _may_fire(self, node: Node) -> bool:
+        found = self.rules.candidates(self.graph.nodes, node)
+        return bool(found) and self._first(found, self.graph.nodes, node, permit=False) is not None
 
     # ----------------------------------------------------------------- placing
     def place(self, node: Node) -> int:

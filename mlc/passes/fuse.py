@@ -20,6 +20,8 @@ from mlc.passes.roots import choose_roots
 
 # A row whose stages keep values between them must stay in a core's L2.
 MAX_ROW_BYTES = 256 * 1024
+# Larger kernels gain nothing and their basic blocks compile in more than linear time.
+MAX_KERNEL_INSTRUCTIONS = 1500
 
 
 @dataclass
@@ -30,6 +32,7 @@ class Group:
     kind: str
     shape: tuple[int, ...]
     members: list[RootExpr] = field(default_factory=list)
+    weight: int = 0
     before: int = 0  # bit set of the groups that must run earlier, transitively
 
     def nodes(self) -> set[int]:
@@ -109,6 +112,7 @@ class Fuser:
         if root.kind == REDUCE and group.kind == "map":
             group.kind, group.shape = "row", rows_of(root)
         group.members.append(root)
+        group.weight += root.weight()
         self.group_of[root.node] = group
         self.root_of[root.node] = root
         before = group.before
@@ -129,6 +133,8 @@ class Fuser:
         for other in producers.values():
             if other is not group and (other.before >> group.id) & 1:
                 return "a cycle between kernels"
+        if group.weight + root.weight() > MAX_KERNEL_INSTRUCTIONS:
+            return f"the kernel would grow past {MAX_KERNEL_INSTRUCTIONS} instructions"
         if root.kind in (DOT, PIECES) or group.kind == "pieces":
             return "the kernels have different loop structures"
         inside = {n: indices for n, indices in reads.items() if self.group_of.get(n) is group}

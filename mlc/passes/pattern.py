@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from mlc.core import dtype as dt
-from mlc.core.dims import TensorType
 from mlc.core.dtype import DType
 from mlc.graph.graph import Node
 from mlc.ops.base import COMMUTATIVE, REGISTRY, OpDef

@@ -38,6 +38,8 @@ class RootExpr:
     b: Expr | None = None
     groups: tuple[tuple[str, ...], ...] = ()
     pieces: list[tuple[tuple[Axis, ...], Put]] = field(default_factory=list)
+    _reads: dict[int, set[Affine]] | None = None
+    _weight: int = 0
 
     def expressions(self) -> list[Expr]:
         """Every expression over the root's axes."""
@@ -49,11 +51,24 @@ class RootExpr:
 
     def reads(self) -> dict[int, set[Affine]]:
         """Stored values and roots that it loads: node id -> the flat indices."""
-        found: dict[int, set[Affine]] = {}
-        for load in loads_of(self.expressions()):
-            name, index = load.attr
-            found.setdefault(int(name[1:]), set()).add(index)
-        return found
+        if self._reads is None:
+            self._scan()
+        return self._reads
+
+    def weight(self) -> int:
+        """Instructions in its expressions."""
+        if self._reads is None:
+            self._scan()
+        return self._weight
+
+    def _scan(self) -> None:
+        self._reads = {}
+        order = ex.topological(self.expressions())
+        for e in order:
+            if e.op == "load":
+                name, index = e.attr
+                self._reads.setdefault(int(name[1:]), set()).add(index)
+        self._weight = sum(1 for e in order if e.args)
 
     @property
     def kept(self) -> tuple[Axis, ...]:
@@ -107,7 +122,7 @@ def _dot_root(graph: Graph, inliner: Inliner, n: int) -> RootExpr:
     acc = ex.dt.f32 if node.type.dtype.is_half else node.type.dtype
     a, b = (ex.convert(inliner.read(operand, index(side)), acc) for side, operand in enumerate(node.inputs))
     axes = tuple((name, sizes[name]) for group in groups for name in group)
-    if _is_matvec(b, groups):
+    if _is_matvec(b, groups) or any(sizes[name] == 0 for name in groups[3]):
         names = (f"r{n}.0",)
         combine = (ex.var("a.0", acc) + ex.var("b.0", acc),)
         reduce = Reduce(names, (acc,), (ex.const(0, acc),), (a * b,), combine)

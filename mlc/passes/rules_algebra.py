@@ -129,8 +129,8 @@ rewrite("eq-true", exact=BITWISE, match=eq(x, TRUE), to=x, when=is_bool(x), why=
 rewrite("ne-false", exact=BITWISE, match=ne(x, FALSE), to=x, when=is_bool(x), why="a bool differs from false when it is true")
 rewrite("eq-false", exact=BITWISE, match=eq(x, FALSE), to=not_(x), when=is_bool(x), why="a bool equals false when it is not true")
 rewrite("ne-true", exact=BITWISE, match=ne(x, TRUE), to=not_(x), when=is_bool(x), why="a bool differs from true when it is not true")
-rewrite("nonzero-of-converted-bool", exact=BITWISE, match=ne(convert(x), ZERO), to=x, when=is_bool(x), why="false is 0 and true is 1 in every dtype")
-rewrite("zero-of-converted-bool", exact=BITWISE, match=eq(convert(x), ZERO), to=not_(x), when=is_bool(x), why="false is 0 and true is 1 in every dtype")
+rewrite("nonzero-of-converted-bool", exact=BITWISE, match=ne(convert(x), ZERO), to=x, when=is_bool(x), why="false is 0, true is 1 in every dtype")
+rewrite("zero-of-converted-bool", exact=BITWISE, match=eq(convert(x), ZERO), to=not_(x), when=is_bool(x), why="false is 0, true is 1 in every dtype")
 
 
 # --------------------------------------------------------------------------- conversions
@@ -208,4 +208,4 @@ def _static_power(match: Match) -> Term | None:
     return integer_pow(match["x"], y=max(0, int(exponent.attrs["value"].array)))
 
 
-rewrite("integer-power-by-constant", exact=BITWISE, match=power(x, c), to=_static_power, why="integers only: products modulo 2^n are exact in any order")
+rewrite("integer-power-by-constant", exact=BITWISE, match=power(x, c), to=_static_power, why="integers only: any order is exact modulo 2^n")

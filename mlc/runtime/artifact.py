@@ -13,7 +13,7 @@ import hashlib
 import os
 import secrets
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -49,8 +49,9 @@ def to_bytes(program: Program, *, constants: bool = True) -> list[bytes | memory
     return [_HEADER.pack(MAGIC, FORMAT, 0, sum(map(len, pieces)), digest.digest()), *pieces]
 
 
-def from_bytes(data: bytes | memoryview | np.ndarray, *, constants: Sequence[np.ndarray] | None = None, source: str = "artifact") -> Program:
-    """The program in `data`; `constants` are those it was made with, None to use the stored ones.
+def from_bytes(data: bytes | memoryview | np.ndarray, *,
+               constants: Sequence[np.ndarray] | Callable[[Manifest], Sequence[np.ndarray]] | None = None, source: str = "artifact") -> Program:
+    """The program in `data`; `constants` are those it was made with (or a function that picks them for its manifest), None to use the stored ones.
 
     ArtifactError, naming `source`, for anything but the whole, undamaged output of `to_bytes`, for another version of
     mlc, llvmlite or LLVM, and for code that needs CPU features this machine lacks.
@@ -64,6 +65,8 @@ def from_bytes(data: bytes | memoryview | np.ndarray, *, constants: Sequence[np.
     at += manifest_length + len(_padding(manifest_length))
     object_code = _piece(payload, at, object_length, source).tobytes()
     stored = constants is None
+    if callable(constants):
+        constants = constants(manifest)
     if stored:
         constants = _stored_constants(payload, at + object_length + len(_padding(object_length)), manifest, source)
     try:

@@ -61,9 +61,10 @@ def _numpy(x, y, *, contract, batch, shape, dtype):
     b = left.shape[:nb]
     m, k = left.shape[nb:left.ndim - nk], math.prod(left.shape[left.ndim - nk:])
     n = right.shape[nb + nk:]
-    left = left.reshape(*b, math.prod(m), k).astype(acc)
-    right = right.reshape(*b, k, math.prod(n)).astype(acc)
+    # C order whatever the axes' order was: BLAS sums in another order when it is told to transpose.
     with np.errstate(all="ignore"):
+        left = np.ascontiguousarray(left.reshape(*b, math.prod(m), k), acc)
+        right = np.ascontiguousarray(right.reshape(*b, k, math.prod(n)), acc)
         return np.matmul(left, right).reshape(shape).astype(dtype)
 
 

@@ -237,7 +237,7 @@ class Rule:
 
     name: str
     exact: str
-    match: Term
+    match: tuple[Term, ...]
     to: Any
     why: str
     when: tuple
@@ -246,7 +246,7 @@ class Rule:
     def __repr__(self) -> str:
         to = "computed" if callable(self.to) else repr(self.to)
         when = f"  when {', '.join(map(repr, self.when))}" if self.when else ""
-        return f"{self.name}: {self.match!r} -> {to}{when}  ({self.exact}; {self.why})"
+        return f"{self.name}: {' or '.join(map(repr, self.match))} -> {to}{when}  ({self.exact}; {self.why})"
 
 
 def _wanted(pattern: Any) -> str | None:
@@ -266,14 +266,16 @@ class RuleSet:
             self._enter(rule)
 
     def rewrite(self, name: str, *, exact: str, match: Term, to: Any, why: str, when: Any = ()) -> None:
-        """Enter a rule. `when`: calls that must all be true; `to`: a term, variable or splat, or a function of the Match."""
-        variants = tuple((tuple(map(_wanted, v.args)), _node(v)) for v in _orders(match))
-        self._enter(Rule(name, exact, match, to, why, when if isinstance(when, tuple) else (when,), variants))
+        """Enter a rule. `match`: a term, or several of one op; `when`: calls that must all be true; `to`: a term, variable
+        or splat, or a function of the Match."""
+        matches = match if isinstance(match, tuple) else (match,)
+        variants = tuple((tuple(map(_wanted, v.args)), _node(v)) for each in matches for v in _orders(each))
+        self._enter(Rule(name, exact, matches, to, why, when if isinstance(when, tuple) else (when,), variants))
 
     def _enter(self, rule: Rule) -> None:
         assert all(rule.name != other.name for other in self.rules), rule.name
         self.rules.append(rule)
-        self._by_root.setdefault(rule.match.op.name, []).append(rule)
+        self._by_root.setdefault(rule.match[0].op.name, []).append(rule)
 
     def candidates(self, nodes: Sequence[Node], node: Node) -> tuple[tuple[Rule, Matcher], ...]:
         """The rules whose roots and operands' ops fit, in order, with the matcher of the fitting variant."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from mlc.core.dims import Dim, Shape, TensorType
 from mlc.graph.graph import Node
-from mlc.ops.base import COMMUTATIVE, ELEMENTWISE, EXACT, INJECTIVE, REDUCTION, REGISTRY
+from mlc.ops.base import COMMUTATIVE, ELEMENTWISE, EXACT, INJECTIVE, REDUCTION, REGISTRY, OpDef
 from mlc.passes.pattern import BITWISE, RESULT, Attr, Match, RuleSet, Splat, Term, Var, lifted, term
 
 RULES = RuleSet()
@@ -222,13 +222,16 @@ def _broadcast_of_elementwise(match: Match) -> Term | None:
     return broadcast(inner, dims=first.attrs["dims"])
 
 
+def _any_operand_broadcast(op: OpDef) -> tuple[Term, ...]:
+    """The op with a broadcast at one of its operands; commutative ops match in either order anyhow."""
+    places = range(1 if op.has(COMMUTATIVE) else op.arity)
+    return tuple(Term(op, tuple(broadcast(x) if k == place else Var(f"o{k}") for k in range(op.arity)), {}) for place in places)
+
+
 for _op in REGISTRY.values():
     if _op.fusion == ELEMENTWISE:
-        for _place in range(1 if _op.has(COMMUTATIVE) else _op.arity):
-            _args = [Var(f"o{i}") for i in range(_op.arity)]
-            _args[_place] = Term(REGISTRY["broadcast_in_dim"], (Var("x"),), {})
-            rewrite(f"{_op.name}-of-broadcast" + (f"-{_place}" if _op.arity > 1 else ""), exact=BITWISE, match=term(_op.name)(*_args),
-                    to=_broadcast_of_elementwise, why="computes the smaller operand once instead of every copy of it")
+        rewrite(f"{_op.name}-of-broadcast", exact=BITWISE, match=_any_operand_broadcast(_op), to=_broadcast_of_elementwise,
+                why="computes the smaller operand once instead of every copy of it")
 
 
 # --------------------------------------------------------------------------- slice and rev

@@ -34,7 +34,8 @@ def mlc_check():
 def mlc_snapshot(request: pytest.FixtureRequest):
     """`mlc_snapshot(exe, stages=("optimized", "kernels", "memory"), name="")`: compare the stages' text with `golden/`.
 
-    For the duration of the test, mlc compiles for the fixed target golden-v3, with one thread and without cache.
+    For the duration of the test, mlc compiles for the fixed target golden-v3, with one thread, without cache, and runs what
+    it compiled in the interpreter.
     """
     from pytest_mlc import golden
     item, config = request.node, request.config

@@ -15,6 +15,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlc.compile import Executable
 
 FOLDER = "golden"
 TARGET = "golden-v3"
@@ -213,24 +217,32 @@ class Snapshots:
 
 @contextmanager
 def golden_options() -> Iterator[None]:
-    """The options that snapshots are compiled under: whatever shapes the code is fixed, so the environment has no say."""
+    """The options that snapshots are compiled under: whatever shapes the code is fixed, so the environment has no say.
+
+    The interpreter backend leaves every text as it is, and no code for a foreign CPU is loaded.
+    """
     from mlc.core.options import OPTIONS, options
     fixed = {name: option.default for name, option in OPTIONS.items() if option.affects_code}
-    with options(**{**fixed, "target": TARGET, "threads": 1, "cache": False}):
+    with options(**{**fixed, "target": TARGET, "backend": "interpreter", "threads": 1, "cache": False}):
         yield
 
 
-def golden_executable(compiled: object) -> object:
-    """An executable for the golden target: what the test compiled, or compiled anew if it was made for another target.
+def golden_executable(compiled: object) -> Executable:
+    """The stages of `mlc.jit(fn).lower(...)`, or of its `.compile()`, for the golden target; anew if it was compiled for another.
 
-    Raises GoldenError for anything but `mlc.jit(fn).lower(...)` and its `.compile()`.
+    Nothing is linked or run, so any machine can take snapshots. Raises GoldenError for anything else.
     """
-    if hasattr(compiled, "compile"):
-        compiled = compiled.compile()
+    from mlc.codegen.target import get_target
+    from mlc.compile import Executable
+    from mlc.graph import Graph
+    from mlc.stages import Stages
+    executable = getattr(compiled, "executable", compiled)
+    if isinstance(executable, Executable) and executable.stages.target.name == TARGET:
+        return executable
     graph = getattr(compiled, "graph", None)
-    if graph is None or not hasattr(compiled, "as_text"):
+    if not isinstance(graph, Graph):
         raise GoldenError(f"mlc_snapshot takes mlc.jit(fn).lower(...) or its .compile(), got a {type(compiled).__name__}")
-    return compiled
+    return Executable(graph, Stages(graph, get_target(TARGET)), None, None)
 
 
 def stray_files(root: Path, used: set[str]) -> list[str]:

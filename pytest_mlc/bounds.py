@@ -13,6 +13,7 @@ How an op moves the error follows from its definition, never from its name:
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from functools import cached_property
@@ -25,8 +26,8 @@ from mlc.core.dims import static_shape
 from mlc.core.dtype import DType
 from mlc.graph.graph import Graph, Node
 from mlc.graph.interpreter import apply_node, overflow_threshold, wide_dtype
-from mlc.ops.base import CONTRACTION, DISCONTINUOUS, ELEMENTWISE, EXACT, MONOTONE
-from pytest_mlc.models import ErrorModel, accumulator, min_normal, min_subnormal
+from mlc.ops.base import CONTRACTION, DISCONTINUOUS, ELEMENTWISE, EXACT, MONOTONE, op
+from pytest_mlc.models import ErrorModel, min_normal, min_subnormal
 
 # Half points are sampled too where a function may turn inside the interval; the factor covers what lies between samples.
 TURNING_FACTOR = 1.25
@@ -88,21 +89,23 @@ def analyse(graph: Graph, args: Sequence[np.ndarray], model: ErrorModel) -> list
 
 def _walk(graph: Graph, values: list, model: ErrorModel) -> list:
     for i, node in enumerate(graph.nodes):
-        if values[i] is not None:
-            continue
-        operands = [values[k] for k in node.inputs]
-        if node.regions:
-            region = node.regions[0]
-            inner: list = [None] * len(region)
-            for p, operand in zip(region.params, operands):
-                inner[p] = operand
-            _walk(region, inner, model)
-            values[i] = tuple(inner[o] for o in region.outputs)
-        elif operands and isinstance(operands[0], tuple):
-            values[i] = operands[0][node.attrs["index"]]
-        else:
-            values[i] = node_value(node, operands, model)
+        if values[i] is None:
+            values[i] = value_of(node, [values[k] for k in node.inputs], model)
     return values
+
+
+def value_of(node: Node, operands: Sequence, model: ErrorModel) -> Value | tuple[Value, ...]:
+    """The value of any node; region ops evaluate their region and give a tuple."""
+    if node.regions:
+        region = node.regions[0]
+        inner: list = [None] * len(region)
+        for p, operand in zip(region.params, operands):
+            inner[p] = operand
+        _walk(region, inner, model)
+        return tuple(inner[o] for o in region.outputs)
+    if operands and isinstance(operands[0], tuple):
+        return operands[0][node.attrs["index"]]
+    return node_value(node, operands, model)
 
 
 def node_value(node: Node, operands: Sequence[Value], model: ErrorModel) -> Value:
@@ -203,20 +206,17 @@ def _deviation(node: Node, operands: Sequence[Value], mid: np.ndarray) -> np.nda
 
 def _ends_suffice(node: Node) -> bool:
     """Whether the extremes over a box lie at its corners: monotone or choosing ops, and + - * alone."""
-    if node.op.has(MONOTONE) or node.op.has(EXACT):
+    if node.op.has(MONOTONE) or node.op.has(EXACT) or not node.type.dtype.is_float:
         return True
-    return _instruction(node) in ("add", "sub", "mul")
+    return not node.op.attrs and not node.op.ulp and _is_plain(node.op.name, node.type.dtype)
 
 
-def _instruction(node: Node) -> str | None:
-    """The op's scalar code when it is one instruction on the operands."""
-    if node.op.scalar is None or node.op.attrs or node.op.arity is None:
-        return None
-    try:
-        root = node.op.scalar(*(ex.arg(k, node.type.dtype) for k in range(node.op.arity)))
-    except AssertionError:
-        return None
-    return root.op if all(a.op == "arg" for a in root.args) else None
+@functools.cache
+def _is_plain(name: str, dtype: DType) -> bool:
+    """Whether the op's scalar code is one addition, subtraction or multiplication of its operands."""
+    definition = op(name)
+    root = definition.scalar(*(ex.arg(k, dtype) for k in range(definition.arity)))
+    return root.op in ("add", "sub", "mul") and all(a.op == "arg" for a in root.args)
 
 
 def _elementwise(node: Node, operands: Sequence[Value]) -> tuple[np.ndarray, np.ndarray]:
@@ -285,7 +285,7 @@ def _sum(node: Node, x: Value, model: ErrorModel) -> tuple[np.ndarray, np.ndarra
     size = np.where(np.isfinite(x.mid), np.abs(x.mid), 0) + finite_error
     total, moved = run_op(node, [size]), run_op(node, [finite_error])
     terms = max(1, x.mid.size // max(1, mid.size))
-    acc = accumulator(x.dtype)
+    acc = model.accumulator(x.dtype)
     err = moved + model.depth(terms) * acc.eps / 2 * total
     err = err + _last_rounding(node, acc, mid, err)
     unsure = (total >= overflow_threshold(acc)) | _any_along(np.isinf(x.error), node.attrs["axes"])
@@ -296,7 +296,7 @@ def _sum(node: Node, x: Value, model: ErrorModel) -> tuple[np.ndarray, np.ndarra
 
 def _product(node: Node, x: Value, model: ErrorModel) -> tuple[np.ndarray, np.ndarray]:
     mid = run_op(node, [x.mid])
-    axes, acc = node.attrs["axes"], accumulator(x.dtype)
+    axes, acc = node.attrs["axes"], model.accumulator(x.dtype)
     finite_error = np.where(np.isinf(x.error), 0, x.error)
     size = np.where(np.isfinite(x.mid), np.abs(x.mid), 1)
     terms = max(1, x.mid.size // max(1, mid.size))
@@ -356,7 +356,7 @@ def _contraction(node: Node, operands: Sequence[Value], model: ErrorModel) -> tu
         return mid, np.where(unsure, np.inf, 0.0)
     ex_, ey = np.where(unjudged_x, 0, x.error), np.where(unjudged_y, 0, y.error)
     ax, ay = (np.where(np.isfinite(v.mid), np.abs(v.mid), 0) for v in operands)
-    acc = accumulator(node.type.dtype)
+    acc = model.accumulator(node.type.dtype)
     total = through(ax + ex_, ay + ey)
     terms = max(1, _terms(node, operands))
     err = (through(ax, ey) + through(ex_, ay + ey)) + (model.depth(terms) + 1) * acc.eps / 2 * total

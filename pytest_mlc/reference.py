@@ -1,7 +1,7 @@
 """JAX as the reference: a graph rendered op by op with each op's own `jax=` field, in a child process that is kept alive.
 
 Eager, 64-bit types on. A fresh (op, shape, dtype) costs about 25 ms of XLA compilation and a warm one microseconds, so
-elementwise ops run flat, padded to one size per (op, dtype). With `frugal`, a movement op that would need compiling may
+ops run in few shapes (`pytest_mlc.canonical`). With `frugal`, a movement op that would need compiling may
 be done by NumPy instead, once compiling has taken its share of the time: moving elements has no rounding to compare.
 """
 
@@ -11,7 +11,7 @@ import atexit
 import importlib.util
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -19,16 +19,15 @@ from mlc.core.dims import static_shape
 from mlc.graph.graph import Graph, Node
 from mlc.graph.interpreter import apply_node
 from mlc.graph.text import parse_graph, print_graph
-from mlc.ops.base import ELEMENTWISE
+from pytest_mlc import canonical
 from pytest_mlc.child import Child, ChildError
 
 # Measured on jaxlib 0.10.2: without these passes JAX gets 14 of 18 known wrong answers right, and compiles faster.
 STRICT_FLAGS = ("--xla_disable_hlo_passes=algsimp,fusion --xla_cpu_experimental_ynn_fusion_type= --xla_backend_optimization_level=0 "
                 "--xla_cpu_multi_thread_eigen=false")
 START_TIMEOUT = 120.0
-FLAT_SIZES = (1024, 16384)
 # Share of the child's time that fresh movement ops may take when a request is frugal.
-COLD_SHARE = 0.25
+COLD_SHARE = 0.15
 
 
 def available() -> bool:
@@ -42,8 +41,9 @@ def _jax():
     return jax
 
 
-def _operands_and_attrs(node: Node, shape: Sequence[int]) -> dict:
-    attrs = dict(node.attrs)
+def _typed(node: Node, attrs: Mapping, shape: Sequence[int]) -> dict:
+    """The keyword arguments of an op's `jax=` field."""
+    attrs = dict(attrs)
     if node.op.typed:
         attrs["shape"], attrs["dtype"] = tuple(shape), node.type.dtype.numpy
     return attrs
@@ -59,7 +59,7 @@ def render(graph: Graph) -> Callable:
         for p, array in zip(graph.params, args, strict=True):
             values[p] = jnp.asarray(array)
         return _evaluate(graph, values, lambda node, operands: node.op.jax(
-            jnp, lax, *operands, **_operands_and_attrs(node, static_shape(node.type.shape))), jax)
+            jnp, lax, *operands, **_typed(node, node.attrs, static_shape(node.type.shape))), jax)
     return run
 
 
@@ -101,8 +101,10 @@ class _Eager:
         return [np.asarray(v) for v in _evaluate(graph, values, self.apply, self.jax)]
 
     def apply(self, node: Node, operands: list[np.ndarray]) -> np.ndarray:
-        if node.op.fusion == ELEMENTWISE:
-            return self.flat(node, operands)
+        found = canonical.run(node, operands, self.call)
+        return self.direct(node, operands) if found is None else found
+
+    def direct(self, node: Node, operands: list[np.ndarray]) -> np.ndarray:
         movement = node.op.reduce is None and (node.op.pieces is not None or node.op.generate is not None or node.op.alias == "view")
         key = (node.op.name, tuple(node.attrs.items()), node.type, tuple((o.shape, o.dtype) for o in operands))
         fresh = key not in self.warm
@@ -110,27 +112,15 @@ class _Eager:
             self.by_numpy += 1
             return apply_node(node, operands)
         begun = time.monotonic()
-        result = self.call(node, operands, static_shape(node.type.shape))
+        result = self.call(node, operands, node.attrs, static_shape(node.type.shape))
         if fresh:
             self.warm.add(key)
             self.cold_seconds += (time.monotonic() - begun) if movement else 0.0
         return result
 
-    def call(self, node: Node, operands: list[np.ndarray], shape: Sequence[int]) -> np.ndarray:
+    def call(self, node: Node, operands: Sequence[np.ndarray], attrs: dict, shape: Sequence[int]) -> np.ndarray:
         arrays = [self.jnp.asarray(o) for o in operands]
-        return np.asarray(node.op.jax(self.jnp, self.lax, *arrays, **_operands_and_attrs(node, shape)))
-
-    def flat(self, node: Node, operands: list[np.ndarray]) -> np.ndarray:
-        size = node.type.size
-        padded = next((n for n in FLAT_SIZES if size <= n), None)
-        if padded is None:
-            return self.call(node, operands, node.type.shape)
-        full = []
-        for o in operands:
-            flat = np.ones(padded, o.dtype)
-            flat[:size] = o.reshape(-1)
-            full.append(flat)
-        return self.call(node, full, (padded,))[:size].reshape(node.type.shape)
+        return np.asarray(node.op.jax(self.jnp, self.lax, *arrays, **_typed(node, attrs, shape)))
 
 
 _eager: _Eager | None = None

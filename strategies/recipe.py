@@ -1,0 +1,301 @@
+"""Graphs that are valid by construction, with arguments: one recipe, driven by any source of choices.
+
+A `Builder` grows a graph op by op and evaluates each node as it goes, so that a node that would drown the comparison (all
+NaN, nothing known of it) is taken back at once. How one op finds its operands and attributes is `mlc_strategies.ingredients`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from mlc_strategies import values
+from mlc_strategies.draws import Draws, RandomDraws
+from mlc_strategies.shapes import Palette
+
+from mlc.core import dtype as dt
+from mlc.core.dims import TensorType
+from mlc.core.dtype import DType
+from mlc.graph.graph import Graph, Node
+from mlc.graph.interpreter import apply_node, evaluate
+from mlc.ops.base import REGISTRY, Domain
+
+MAX_PARAMETERS = 8
+# Share of elements of a new node that may be NaN or infinite when arguments are dense.
+MAX_SPECIAL = 0.2
+LEAVES = ("parameter", "constant")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What may be drawn. `ops` None means all; `goal` is an (op name, dtype) that must be in the graph if it can be."""
+
+    palette: Palette = field(default_factory=lambda: Palette.number(0))
+    ops: tuple[str, ...] | None = None
+    dtypes: tuple[DType, ...] = dt.ALL
+    steps: tuple[int, int] = (1, 10)
+    special: bool = False
+    goal: tuple[str, DType] | None = None
+    idioms: bool = True
+
+    def allows(self, name: str) -> bool:
+        return self.ops is None or name in self.ops
+
+
+@dataclass
+class Program:
+    """A graph, arguments for it, and the evaluator's value of every node."""
+
+    graph: Graph
+    args: list[np.ndarray]
+    values: list
+
+
+class NumpyEvaluator:
+    """Node values by the own-dtype interpreter; refuses nodes that are mostly NaN or infinite."""
+
+    def leaf(self, type: TensorType, array: np.ndarray):
+        return array
+
+    def value(self, node: Node, operands: Sequence):
+        if node.regions:
+            return tuple(evaluate(node.regions[0], operands))
+        if operands and isinstance(operands[0], tuple):
+            return operands[0][node.attrs["index"]]
+        return apply_node(node, operands)
+
+    def array(self, value) -> np.ndarray:
+        return value
+
+    def acceptable(self, value) -> bool:
+        return special_share(value) <= MAX_SPECIAL
+
+
+def special_share(array: np.ndarray) -> float:
+    """The share of NaN and infinite elements."""
+    if array.dtype.kind in "biu" or not array.size:
+        return 0.0
+    return 1.0 - float(np.isfinite(array.astype(np.float64, copy=False)).mean())
+
+
+class Builder:
+    """A graph in the making. `closed` (inside a region) makes constants where parameters would be made."""
+
+    def __init__(self, draws: Draws, config: Config, evaluator=None, seed: int = 0, closed: bool = False):
+        self.draws, self.config, self.closed = draws, config, closed
+        self.evaluator = evaluator or NumpyEvaluator()
+        self.rng = np.random.default_rng(seed)
+        self.graph = Graph()
+        self.args: list[np.ndarray] = []
+        self.values: list = []
+        self.goal_node: int | None = None
+
+    # ----------------------------------------------------------------- leaves
+    def array(self, type: TensorType, domain: Domain) -> np.ndarray:
+        return (values.special if self.config.special else values.dense)(self.rng, type, domain)
+
+    def bind(self, type: TensorType, array: np.ndarray, value) -> int:
+        """A parameter with a given argument."""
+        node = self.graph.parameter(f"x{len(self.graph.params)}", type)
+        self.args.append(array)
+        self.values.append(value)
+        return node
+
+    def source(self, type: TensorType, domain: Domain) -> int:
+        """A fresh value of this type: a parameter, sometimes a constant."""
+        if self.closed or len(self.graph.params) >= MAX_PARAMETERS or self.draws.chance(0.1):
+            return self.constant(type, domain)
+        array = self.array(type, domain)
+        return self.bind(type, array, self.evaluator.leaf(type, array))
+
+    def constant(self, type: TensorType, domain: Domain) -> int:
+        """A splat mostly, dense data sometimes."""
+        splat = type.size == 0 or self.draws.chance(0.6)
+        array = self.array(TensorType((), type.dtype) if splat else type, domain)
+        return self._evaluated(self.graph.constant(array, type))
+
+    def _evaluated(self, node: int) -> int:
+        if node == len(self.values):
+            self.values.append(self.evaluator.value(self.graph.nodes[node], []))
+        return node
+
+    # ----------------------------------------------------------------- nodes
+    def emit(self, name: str, inputs: Sequence[int], attrs: dict | None = None, type: TensorType | None = None,
+             regions: tuple[Graph, ...] = ()) -> int | None:
+        """Add a node, or None when its value would be too large or of no use."""
+        node = self.graph.add(name, inputs, attrs, type, regions)
+        found = self.graph.nodes[node]
+        single = isinstance(found.type, TensorType)
+        if not single or self.config.palette.fits(found.type.shape):
+            value = self.evaluator.value(found, [self.values[i] for i in inputs])
+            if not single or self.config.special or self.evaluator.acceptable(value):
+                self.values.append(value)
+                return node
+        self.graph.nodes.pop()
+        return None
+
+    def type(self, node: int) -> TensorType:
+        return self.graph.nodes[node].type
+
+    def pool(self, accept: Callable[[TensorType], bool]) -> list[int]:
+        """Earlier tensor values whose type is accepted, latest first."""
+        found = []
+        for i in range(len(self.graph) - 1, -1, -1):
+            type = self.graph.nodes[i].type
+            if isinstance(type, TensorType) and accept(type):
+                found.append(i)
+        return found
+
+    def inside(self, node: int, domain: Domain) -> bool:
+        """Whether a value lies in the domain for nine elements of ten (floats; ints always do)."""
+        array = self.evaluator.array(self.values[node])
+        if self.config.special or array.dtype.kind in "biu" or not array.size:
+            return True
+        low, high = (-1e6, 1e6) if (domain.lo, domain.hi) == (values.ORDINARY.lo, values.ORDINARY.hi) else (domain.lo, domain.hi)
+        return float(((array >= low) & (array <= high)).mean()) >= 0.9
+
+    # ----------------------------------------------------------------- operands
+    def shape(self, min_rank: int = 0) -> tuple[int, ...]:
+        """A shape of the palette."""
+        return self.draws.choice([s for s in self.config.palette.shapes if len(s) >= min_rank])
+
+    def any_operand(self, dtype: DType, domain: Domain = values.ORDINARY, min_rank: int = 0) -> int:
+        """An operand of any shape: an earlier value, one converted, or a fresh one."""
+        known = self.pool(lambda t: t.dtype is dtype and t.rank >= min_rank)[:8]
+        if known and not self.draws.chance(0.15):
+            node = self.draws.choice(known)
+            if self.inside(node, domain):
+                return node
+            moved = self.into(node, domain)
+            if moved is not None:
+                return moved
+        others = self.pool(lambda t: t.rank >= min_rank)[:6]
+        if others and self.config.allows("convert_element_type") and self.draws.chance(0.5):
+            node = self.draws.choice(others)
+            made = self.emit("convert_element_type", [node], {}, self.type(node).with_dtype(dtype))
+            if made is not None and self.inside(made, domain):
+                return made
+        return self.source(TensorType(self.shape(min_rank), dtype), domain)
+
+    def into(self, node: int, domain: Domain) -> int | None:
+        """The value moved into the domain, by scaling where that can do it, else by clamp."""
+        type = self.type(node)
+        if not type.dtype.is_float:
+            return None
+        if domain.lo < 0 < domain.hi and self.config.allows("mul"):
+            top = np.abs(self.evaluator.array(self.values[node])).max(initial=0.0)
+            if np.isfinite(top) and top > 0:
+                factor = 2.0 ** np.floor(np.log2(float(min(-domain.lo, domain.hi)) / float(top)))
+                if factor > 2.0 ** (dt.MIN_EXPONENT[type.dtype] // 2):
+                    return self.emit("mul", [node, self._evaluated(self.graph.constant(factor, type))])
+        if self.config.allows("clamp"):
+            low, high = (self._evaluated(self.graph.constant(bound, type)) for bound in (domain.lo, domain.hi))
+            return self.emit("clamp", [low, node, high])
+        return None
+
+    def operand(self, type: TensorType, domain: Domain = values.ORDINARY) -> int:
+        """An operand of exactly this type: an earlier value, one broadcast, a constant or a fresh one."""
+        known = [i for i in self.pool(lambda t: t == type)[:6] if self.inside(i, domain)]
+        if known and not self.draws.chance(0.2):
+            return self.draws.choice(known)
+        if type.rank and self.config.allows("broadcast_in_dim") and self.draws.chance(0.3):
+            made = self.broadcast(type, domain)
+            if made is not None:
+                return made
+        return self.constant(type, domain) if self.draws.chance(0.15) else self.source(type, domain)
+
+    def broadcast(self, type: TensorType, domain: Domain) -> int | None:
+        """A smaller value spread to this type: axes left out, or of size 1."""
+        dims = tuple(d for d in range(type.rank) if self.draws.chance(0.6))
+        shape = [1 if self.draws.chance(0.2) else type.shape[d] for d in dims]
+        small = TensorType(shape, type.dtype)
+        known = [i for i in self.pool(lambda t: t == small)[:4] if self.inside(i, domain)]
+        node = self.draws.choice(known) if known else self.source(small, domain)
+        return self.emit("broadcast_in_dim", [node], {"dims": dims}, type)
+
+    # ----------------------------------------------------------------- the whole
+    def step(self, name: str | None = None, dtype: DType | None = None) -> int | None:
+        """Add one op (drawn if not named) over one of the dtypes it accepts."""
+        from mlc_strategies.ingredients import ingredient, placeable
+        name = name or self.draws.choice(placeable(self.config))
+        options = [d for d in REGISTRY[name].dtypes if d in self.config.dtypes]
+        if not options:
+            return None
+        if dtype is None:
+            # Stay with the dtypes that are there, so that ops compose.
+            present = [d for d in dict.fromkeys(self.type(i).dtype for i in self.pool(lambda t: True)[:6]) if d in options]
+            dtype = self.draws.choice(present) if present and self.draws.chance(0.8) else self.draws.choice(options)
+        return ingredient(name)(self, REGISTRY[name], dtype)
+
+    def grow(self) -> None:
+        """Reach the goal, then add steps and idioms."""
+        from mlc_strategies.idioms import IDIOMS
+        if self.config.goal:
+            for _ in range(3):
+                self.goal_node = self.step(*self.config.goal)
+                if self.goal_node is not None:
+                    break
+        for _ in range(self.draws.integer(*self.config.steps)):
+            if self.config.idioms and self.config.ops is None and self.draws.chance(0.15):
+                floats = [d for d in self.config.dtypes if d.is_float]
+                if floats:
+                    self.draws.choice(IDIOMS)(self, self.draws.choice(floats))
+            else:
+                self.step()
+
+    def choose_outputs(self) -> list[int]:
+        """Values that nothing reads, at most three of them, and now and then something unusual: an inner value, a repeat, a parameter."""
+        read = {operand for node in self.graph.nodes for operand in node.inputs}
+        tensors = [i for i in self.pool(lambda t: True) if self.graph.nodes[i].op.name not in LEAVES]
+        if not tensors:
+            tensors = self.pool(lambda t: True) or [self.source(TensorType((), self.draws.choice(self.config.dtypes)), values.ORDINARY)]
+        ends = [i for i in tensors if i not in read][:3] or tensors[:1]
+        if self.draws.chance(0.3):
+            ends.append(self.draws.choice(tensors))
+        if self.draws.chance(0.03) and self.graph.params:
+            ends.append(self.draws.choice(self.graph.params))
+        return ends
+
+    def _needed(self, outputs: Sequence[int]) -> set[int]:
+        live: set[int] = set()
+        todo = list(outputs)
+        while todo:
+            node = todo.pop()
+            if node not in live:
+                live.add(node)
+                todo.extend(self.graph.nodes[node].inputs)
+        return live
+
+    def program(self) -> Program:
+        """The finished graph without what no output needs, its arguments and values."""
+        outputs = self.choose_outputs()
+        live = self._needed(outputs)
+        if self.goal_node is not None and self.goal_node not in live:
+            outputs.append(self.goal_node)
+            live |= self._needed(outputs)
+        if self.draws.chance(0.02):
+            live.update(self.graph.params)
+        new, ids, kept, args = Graph(), {}, [], []
+        for i, node in enumerate(self.graph.nodes):
+            if i not in live:
+                continue
+            if node.op.name == "parameter":
+                ids[i] = new.parameter(f"x{len(new.params)}", node.type)
+                args.append(self.args[self.graph.params.index(i)])
+            elif node.op.name == "constant":
+                ids[i] = new.constant(node.attrs["value"], node.type)
+            else:
+                ids[i] = new.add(node.op, [ids[k] for k in node.inputs], node.attrs, node.type, node.regions)
+            kept.append(self.values[i])
+        return Program(new.set_outputs(ids[o] for o in outputs), args, kept)
+
+
+def build(source: random.Random | Draws, config: Config | None = None, evaluator=None) -> Program:
+    """A random program. `source`: a `random.Random` (same seed, same program) or a `Draws`; `evaluator`: see NumpyEvaluator."""
+    draws = RandomDraws(source) if isinstance(source, random.Random) else source
+    with np.errstate(all="ignore"):
+        builder = Builder(draws, config or Config(), evaluator, seed=draws.integer(0, 2**32 - 1))
+        builder.grow()
+        return builder.program()

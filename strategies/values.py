@@ -1,0 +1,54 @@
+"""Arguments: dense arrays of distinct ordinary numbers in an op's domain, or the same with special values strewn in."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mlc.core import dtype as dt
+from mlc.core.dims import TensorType
+from mlc.core.dtype import DType
+from mlc.core.scalar_eval import convert
+from mlc.ops.base import Domain
+
+ORDINARY = Domain()
+
+
+def _float_array(values: np.ndarray, dtype: DType) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return convert(np.asarray(values, np.float64), dt.f64, dtype)
+
+
+def dense(rng: np.random.Generator, type: TensorType, domain: Domain = ORDINARY) -> np.ndarray:
+    """An array of `type` with ordinary values in the domain: no NaN, infinity, zero sign or subnormal in floats."""
+    dtype, shape = type.dtype, tuple(type.shape)
+    if dtype.kind == "b":
+        return np.asarray(rng.integers(0, 2, shape), np.bool_)
+    if dtype.is_float:
+        return _float_array(rng.uniform(domain.lo, domain.hi, shape), dtype)
+    low, high = max(dtype.min, math.ceil(domain.lo)), min(dtype.max, math.floor(domain.hi))
+    return np.asarray(rng.integers(low, high, shape, dtype.numpy, endpoint=True))
+
+
+def _edges(dtype: DType, domain: Domain) -> np.ndarray:
+    """The values an op's literal names, and the dtype's own corners."""
+    if dtype.is_float:
+        tiny = math.ldexp(1.0, dt.MIN_EXPONENT[dtype])
+        top = float(np.finfo(np.float64).max) if dtype is dt.f64 else (2 - dtype.eps) * 2.0 ** dt.MAX_EXPONENT[dtype]
+        corners = (np.nan, np.inf, -np.inf, 0.0, -0.0, tiny, -tiny / 4, tiny * dtype.eps, top, -top, 1.0, 1 + dtype.eps, 0.5, -1.5)
+        return _float_array(np.array(domain.edges + corners), dtype)
+    if dtype.kind == "b":
+        return np.array([False, True])
+    inside = [int(e) for e in domain.edges if math.isfinite(e) and dtype.min <= e <= dtype.max]
+    return np.array([dtype.min, dtype.max, 0, 1, dtype.max - 1, *inside], dtype.numpy)
+
+
+def special(rng: np.random.Generator, type: TensorType, domain: Domain = ORDINARY, share: float = 0.4) -> np.ndarray:
+    """As `dense`, with about `share` of the elements replaced by NaN, infinities, signed zeros, subnormals, extremes and the domain's edges."""
+    array = dense(rng, type, domain)
+    edges = _edges(type.dtype, domain)
+    replaced = rng.random(array.shape) < share
+    picked = edges[rng.integers(0, len(edges), array.shape)]
+    integer = np.bool_ if type.dtype is dt.bool_ else dt.uint_of(type.dtype).numpy
+    return np.asarray(np.where(replaced, picked.view(integer), array.view(integer))).view(type.dtype.numpy)

@@ -60,37 +60,27 @@ def emit_module(calls: Sequence[tuple[LoopKernel, Sequence[Place]]], target: Tar
     return "\n\n".join(["\n".join(sorted(declares.values())), *functions, "\n".join(main)])
 
 
-def _parameters(kernel: LoopKernel, buffers: Sequence[Buffer]) -> str:
-    shared = {name for pair in kernel.may_alias for name in pair}
-    return ", ".join(f"ptr {'' if b.name in shared else 'noalias '}%{_pointer(i)}" for i, b in enumerate(kernel.buffers) if b in buffers)
-
-
-def _pointer(position: int) -> str:
-    return f"b{position}"
-
-
 def _kernel_functions(kernel: LoopKernel, name: str, target: Target, declares: dict[str, str]) -> list[str]:
     """The kernel's function, after one function for each outermost parallel loop: (pointers, i64 lo, i64 hi), lo < hi."""
-    pointers = {b.name: f"%{_pointer(i)}" for i, b in enumerate(kernel.buffers)}
+    shared = {buffer for pair in kernel.may_alias for buffer in pair}
+    placed = {b.name for b in placed_buffers(kernel)}
+    pointers = {b.name: f"%b{i}" for i, b in enumerate(kernel.buffers)}
+    parameters = ", ".join([f"ptr {'' if b.name in shared else 'noalias '}{pointers[b.name]}" for b in kernel.buffers if b.name in placed])
+    # Scratch does not outlive an iteration of a parallel loop, so each function may have its own.
+    scratch = "".join([f"  {pointers[b.name]} = alloca [{max(1, b.nbytes)} x i8], align {ALIGNMENT}\n"
+                       for b in kernel.buffers if b.name not in placed])
     parts: list[str] = []
 
     def outline(loop: For) -> str:
         part = f"{name}.parallel{len(parts)}"
         inner = KernelEmitter(kernel, target, declares, pointers)
         inner.counted(loop, "%lo", "%hi", 1, lambda: inner.body(loop.body))
-        parts.append(f"define internal void @{part}({_parameters(kernel, kernel.buffers)}, i64 %lo, i64 %hi) nounwind {{\n"
-                     f"entry:\n{inner.b.text()}\n  ret void\n}}")
-        given = ", ".join(f"ptr {pointer}" for pointer in pointers.values())
-        return f"call void @{part}({given}, i64 0, i64 {loop.extent})"
+        given = [*parameters.split(", "), "i64 %lo", "i64 %hi"] if parameters else ["i64 %lo", "i64 %hi"]
+        parts.append(f"define internal void @{part}({', '.join(given)}) nounwind {{\nentry:\n{scratch}{inner.b.text()}\n  ret void\n}}")
+        operands = [f"ptr {pointers[b.name]}" for b in kernel.buffers if b.name in placed]
+        return f"call void @{part}({', '.join([*operands, 'i64 0', f'i64 {loop.extent}'])})"
 
-    placed = placed_buffers(kernel)
     emitter = KernelEmitter(kernel, target, declares, pointers, outline)
-    for i, buffer in enumerate(kernel.buffers):
-        if buffer not in placed:
-            emitter.b.lines[0].append(f"  %{_pointer(i)} = alloca [{max(1, buffer.nbytes)} x i8], align {ALIGNMENT}")
     emitter.body(kernel.body)
-    parts.append(f"define internal void @{name}({_parameters(kernel, placed)}) nounwind {{ ; {kernel.name}\n"
-                 f"entry:\n{emitter.b.text()}\n  ret void\n}}")
+    parts.append(f"define internal void @{name}({parameters}) nounwind {{ ; {kernel.name}\nentry:\n{scratch}{emitter.b.text()}\n  ret void\n}}")
     return parts
-
-

@@ -27,17 +27,23 @@ def aligned(size: int, dtype: DType, shift: int = 0) -> np.ndarray:
     return raw[start:start + size * dtype.itemsize].view(dtype.numpy)
 
 
-def run(kernels: list[LoopKernel], arrays: list[dict[str, np.ndarray]], target: str) -> list[dict[str, np.ndarray]]:
-    """Run each kernel on its arrays (by buffer name; "in" buffers are given, others made), in one module.
+def run(kernels: list[LoopKernel], arrays: list[dict[str, np.ndarray]], target: str,
+        share: dict[str, str] | None = None) -> list[dict[str, np.ndarray]]:
+    """Run each kernel on copies of its arrays (by buffer name; the others are made), in one module; all buffers by name.
 
-    Inputs lie unaligned by one element. Outputs come back by name. Memory behind every buffer is checked to be untouched.
+    Inputs lie unaligned by one element. `share` puts a buffer on the memory of another. Memory behind every buffer must stay untouched.
     """
     calls, pointers, results, guards, keep = [], [], [], [], []
     for kernel, given in zip(kernels, arrays, strict=True):
         places, made = [], {}
         for buffer in placed_buffers(kernel):
+            if share and buffer.name in share:
+                made[buffer.name] = made[share[buffer.name]]
+                places.append((len(pointers), 0))
+                pointers.append(made[buffer.name].ctypes.data)
+                continue
             guard = 64 // buffer.dtype.itemsize
-            array = aligned(buffer.size + guard, buffer.dtype, 1 if buffer.role == "in" else 0)
+            array = aligned(buffer.size + guard, buffer.dtype, 1 if buffer.role == "in" and not share else 0)
             array.view(np.uint8)[:] = 0xA5
             if buffer.name in given:
                 array[:buffer.size] = given[buffer.name]

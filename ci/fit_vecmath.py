@@ -152,6 +152,10 @@ TABLES = {
             (mp.mpf(0), mp.mpf(1) / 64), {24: 7, 53: 15}),
     "ERF": ("erf(x) = 1 - exp(-x * (1.125 + ERF(x))), 0 <= x <= 4", lambda x: _minus_log_erfc(x) / x - LEAD_ERF,
             lambda x: x * mp.erfc(x) / mp.erf(x), (mp.mpf(0), mp.mpf(4)), {24: 9}),
+    "ERF_NEAR": ("erf(x) = x * (1.125 + ERF_NEAR(x^2)), |x| <= 1", lambda w: mp.erf(mp.sqrt(w)) / mp.sqrt(w) - LEAD_ERF,
+                 lambda w: mp.sqrt(w) / mp.erf(mp.sqrt(w)), (mp.mpf(0), mp.mpf(1)), {53: 12}),
+    "ERF_FAR": ("erf(x) = 1 - exp(ERF_FAR(x - 1)), 1 <= x <= 6", lambda u: -_minus_log_erfc(u + 1), lambda u: mp.erfc(u + 1) / mp.erf(u + 1),
+                (mp.mpf(0), mp.mpf(5)), {53: 19}),
 }
 
 
@@ -189,6 +193,13 @@ def split_turn(drop: int) -> list[float]:
     return [float(first), float(second), float(digits - first - second)]
 
 
+def turn_digits(count: int) -> list[float]:
+    """The binary digits of 1/(2 pi) after the point, 53 at a time, each as a fraction below 1."""
+    with mp.workdps(600):
+        digits = int(mp.floor(mp.mpf(2) ** (53 * count) / (2 * mp.pi)))
+    return [((digits >> 53 * (count - 1 - i)) & (2 ** 53 - 1)) * 2.0 ** -53 for i in range(count)]
+
+
 def constants() -> str:
     """The source text of what is not fitted: constants split in parts."""
     with mp.workdps(120):
@@ -199,7 +210,9 @@ def constants() -> str:
             texts = (f"f{32 if b == 24 else 64}: ({', '.join(literal(v, b) for v in pair)})" for b, pair in parts.items())
             lines.append(f"{name} = {{{', '.join(texts)}}}")
         lines += [f"# 1/(2 pi) in parts: for |x| < LARGE_ANGLE, and for larger x, whose last bit is at least 2^{LARGE - 23}",
-                  f"LARGE_ANGLE = 2.0 ** {LARGE}", "INVERSE_TURN = (", *(f"    {tuple(split_turn(d))!r}," for d in (0, LARGE - 23)), ")"]
+                  f"LARGE_ANGLE = 2.0 ** {LARGE}", "INVERSE_TURN = (", *(f"    {tuple(split_turn(d))!r}," for d in (0, LARGE - 23)), ")",
+                  "# the binary digits of 1/(2 pi) after the point, 53 in each", "TURN_DIGITS = (",
+                  *(f"    {', '.join(map(repr, turn_digits(22)[i:i + 5]))}," for i in range(0, 22, 5)), ")"]
     return "\n".join(lines)
 
 

@@ -16,6 +16,7 @@ from mlc.core import expr as ex
 from mlc.core.dtype import DType, f32, f64
 from mlc.core.expr import Expr, bitcast, const, convert, fma, in_f32, polynomial, select, shl, shr_arith, shr_logical
 from mlc.ops import vecmath_tables as tables
+from mlc.ops.angles import fold
 
 inf, nan = math.inf, math.nan
 
@@ -299,39 +300,32 @@ def pow(x: Expr, y: Expr) -> Expr:
 
 
 # --------------------------------------------------------------------------- error function
-@in_f32
-def erf(x: Expr) -> Expr:
+def _erf_f32(x: Expr) -> Expr:
     """1 - exp(g(|x|)) with g = log(erfc), which is smooth; near 0 its leading term is kept apart and exact."""
     y = _at_most(ex.absolute(x), 4.0)
-    g = fma(y, -1.125, y * -polynomial(y, tables.ERF[x.dtype]))
-    return _with_sign_of(_minus_expm1(g), x)
+    return _with_sign_of(_minus_expm1(fma(y, -1.125, y * -polynomial(y, tables.ERF[x.dtype]))), x)
+
+
+def _erf_f64(x: Expr) -> Expr:
+    """An odd polynomial up to 1, 1 - exp(g(|x|)) beyond."""
+    y = _at_most(ex.absolute(x), 6.0)
+    p, s = _exp_parts(polynomial(y - 1.0, tables.ERF_FAR[f64]))
+    far = _with_sign_of(fma(p, -s, 1.0), x)
+    return select(y < 1.0, fma(x, 1.125, x * polynomial(x * x, tables.ERF_NEAR[f64])), far)
+
+
+@in_f32
+def erf(x: Expr) -> Expr:
+    """The error function."""
+    return _erf_f64(x) if x.dtype is f64 else _erf_f32(x)
 
 
 # --------------------------------------------------------------------------- circular functions
-def _turns(x: Expr) -> Expr:
-    """x / (2 pi) modulo 1 as f64, for any finite f32 x; NaN for the others. Payne and Hanek's idea (1983) without a table:
-    digits of 1/(2 pi) that only make whole turns are left out, the rest is three f64 parts chosen by the size of x.
-    The first part has 29 bits, so its product with 24 bits is exact; the second is reduced inside an fma."""
-    wide = convert(x, f64)
-    large = ex.absolute(x) >= tables.LARGE_ANGLE
-    first, second, third = (select(large, const(b, f64), a) for a, b in zip(*tables.INVERSE_TURN))
-    product, middle = wide * first, wide * second
-    whole, more = ex.unary("rint", product), ex.unary("rint", middle)
-    return fma(wide, third, (product - whole) + fma(wide, second, -more))
-
-
-def _fold(turns: Expr, parts: int) -> tuple[Expr, Expr]:
-    """(t - n/parts, n) of an f64 t, n whole and nearest, in the low bits of an i64."""
-    magic = _magic(f64)
-    shifted = fma(turns, float(parts), magic)
-    return fma(shifted - magic, -1.0 / parts, turns), _bits(shifted)
-
-
-def _sine_of_turns(turns: Expr, dtype: DType) -> Expr:
-    """sin(2 pi t) of an f64 t: fold to a quarter turn either side of a half turn, whose parity gives the sign."""
-    folded, halves = _fold(turns, 2)
-    t = convert(_float(_bits(folded) ^ shl(halves, 63)), dtype)
-    return fma(t, 5.125, t * polynomial(t * t, tables.SIN[dtype]))
+def _sine_of_turns(x: Expr, offset: float) -> Expr:
+    """sin(x + 2 pi offset): folded to a quarter turn either side of a half turn, whose parity gives the sign."""
+    folded, halves = fold(x, 2, offset)
+    t = convert(_float(_bits(folded) ^ shl(halves, 63)), x.dtype)
+    return fma(t, 5.125, t * polynomial(t * t, tables.SIN[x.dtype]))
 
 
 def _tiny_as_is(x: Expr, result: Expr) -> Expr:
@@ -342,19 +336,19 @@ def _tiny_as_is(x: Expr, result: Expr) -> Expr:
 @in_f32
 def sin(x: Expr) -> Expr:
     """Sine over the whole range."""
-    return _tiny_as_is(x, _sine_of_turns(_turns(x), x.dtype))
+    return _tiny_as_is(x, _sine_of_turns(x, 0.0))
 
 
 @in_f32
 def cos(x: Expr) -> Expr:
     """Cosine over the whole range: the sine a quarter turn later."""
-    return _sine_of_turns(_turns(x) + 0.25, x.dtype)
+    return _sine_of_turns(x, 0.25)
 
 
 @in_f32
 def tan(x: Expr) -> Expr:
     """Tangent over the whole range: folded to an eighth of a turn either side; -1/tan a quarter turn later."""
-    folded, quarters = _fold(_turns(x), 4)
+    folded, quarters = fold(x, 4)
     t = convert(folded, x.dtype)
     tangent = fma(t, 6.25, t * polynomial(t * t, tables.TAN[x.dtype]))
     odd = ex.ne(quarters & const(1, dt.i64), 0)

@@ -1,0 +1,86 @@
+"""Where in the user's program a node or an error comes from: the innermost frame that is neither mlc's nor NumPy's.
+
+Tracing asks once a node, so what is known of a code object is remembered; a look-up costs about a microsecond.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import CodeType, FrameType, TracebackType
+
+import numpy as np
+
+from mlc.core.errors import DtypeError, MlcError, ShapeError, TraceError, UnsupportedError
+from mlc.graph.graph import Meta
+
+_INTERNAL = tuple(os.path.dirname(os.path.abspath(path)) + os.sep for path in (os.path.join(__file__, os.pardir), np.__file__))
+_GENERATED = "<__array_function__ internals>"
+
+# By id, because hashing a code object hashes its bytecode; holding the object keeps the id its own.
+_codes: dict[int, tuple[CodeType, bool, dict[int, Meta]]] = {}
+
+
+def _facts(code: CodeType) -> tuple[CodeType, bool, dict[int, Meta]]:
+    found = _codes.get(id(code))
+    if found is None:
+        path = code.co_filename
+        internal = path == _GENERATED or os.path.abspath(path).startswith(_INTERNAL)
+        found = _codes[id(code)] = (code, internal, {})
+    return found
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame of the caller's stack that is the user's own."""
+    frame = sys._getframe(1)
+    while frame is not None and _facts(frame.f_code)[1]:
+        frame = frame.f_back
+    return frame
+
+
+def here() -> Meta | None:
+    """`Meta` naming the user's file, line and function; None when only mlc is on the stack."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code, internal, metas = _facts(frame.f_code)
+        if not internal:
+            line = frame.f_lineno
+            meta = metas.get(line)
+            if meta is None:
+                meta = metas[line] = Meta(f"{os.path.basename(code.co_filename)}:{line}", code.co_name)
+            return meta
+        frame = frame.f_back
+    return None
+
+
+def at_here() -> str:
+    """` at model.py:41 (loss)`, or nothing when there is no user frame."""
+    meta = here()
+    return f" at {meta}" if meta else ""
+
+
+_LOCATED = (ShapeError, DtypeError, UnsupportedError, TraceError)
+
+
+def locate(error: MlcError, name: str) -> MlcError:
+    """Put the op's name as the user called it, and the user's line, in front of the error's text; returns the error.
+
+    An outer function (softmax) overwrites the name that an inner one (exp) gave.
+    """
+    if isinstance(error, _LOCATED) and not getattr(error, "complete", False):
+        detail = getattr(error, "detail", None)
+        if detail is None:
+            detail = str(error)
+            head, _, rest = detail.partition(": ")
+            error.detail = detail = rest if rest and head.isidentifier() else detail
+        error.args = (f"{name}{at_here()}: {detail}",)
+    return error
+
+
+def in_package(trace: TracebackType | None, folders: tuple[str, ...]) -> bool:
+    """Whether a traceback passes through a file under one of the folders."""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename.startswith(folders):
+            return True
+        trace = trace.tb_next
+    return False

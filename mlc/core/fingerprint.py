@@ -15,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+VERSION = "0.1.0"  # the distribution's, as in pyproject.toml; asking importlib.metadata would cost 20 ms
+
 _LOADED = time.time()
 
 
@@ -110,12 +112,6 @@ def _unshared() -> str:
 @functools.cache
 def versions() -> dict[str, str]:
     """The versions that object code depends on: mlc's, llvmlite's and LLVM's."""
-    from importlib import metadata
-
     import llvmlite
     from llvmlite import binding
-    try:
-        mlc_version = metadata.version("mlc-compiler")
-    except metadata.PackageNotFoundError:  # run from a source tree that is not installed
-        mlc_version = "unknown"
-    return {"mlc": mlc_version, "llvmlite": llvmlite.__version__, "llvm": ".".join(map(str, binding.llvm_version_info))}
+    return {"mlc": VERSION, "llvmlite": llvmlite.__version__, "llvm": ".".join(map(str, binding.llvm_version_info))}

@@ -7,9 +7,10 @@ Memory is C-contiguous in native byte order, aligned to the element; outputs, co
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
@@ -111,8 +112,8 @@ class Program:
         lacking = host_lacks(manifest.triple, manifest.requires)
         if lacking:
             raise UnsupportedError(f"this CPU cannot run the program, which needs {', '.join(lacking)}; compile for the target native or generic")
-        self._library = Library(self.object_code, ("mlc_main",), dependencies=(support(),))
-        self.main_address = self._library.address("mlc_main")
+        self.library = Library(self.object_code, ("mlc_main",), dependencies=(support(),))
+        self.main_address = self.library.address("mlc_main")
         self._dtypes = [parse_dtype(spec.dtype).numpy for spec in manifest.inputs]
         self._outputs = [(spec.shape, parse_dtype(spec.dtype).numpy) for spec in manifest.outputs]
         self._constant_addresses = [address(constant) for constant in self.constants]
@@ -128,11 +129,24 @@ class Program:
         if len(inputs) != len(self._dtypes):
             raise ShapeError(f"the program takes {len(self._dtypes)} arrays, got {len(inputs)}")
         arrays = [_prepare(value, spec, dtype) for value, spec, dtype in zip(inputs, self.manifest.inputs, self._dtypes)]
+        if self._native is not None:
+            outcome = self._native(*arrays)
+            if outcome is not NotImplemented:
+                return [outcome] if len(self._outputs) == 1 else list(outcome)
         results = [aligned_empty(shape, dtype) for shape, dtype in self._outputs]
         arena = self._pool.take()
         native_call()(self.main_address, self._bufs(*map(address, arrays), *map(address, results), *self._constant_addresses, address(arena)))
         self._pool.give(arena)
         return results
+
+    @functools.cached_property
+    def _native(self) -> Callable | None:
+        return self.native_function()
+
+    def native_function(self, fallback: Callable | None = None) -> Callable | None:
+        """The program as a built-in function of positional arrays, None where there can be none; see `mlc.runtime.entry`."""
+        from mlc.runtime.entry import native_function
+        return native_function(self, fallback)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write code, manifest and constants to one file, whole or not at all; see `mlc.runtime.artifact`."""

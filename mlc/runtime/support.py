@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 
+from mlc.cache.store import Cache, cache_key, default_cache
 from mlc.codegen.target import Target, compile_object, get_target
+from mlc.core.errors import CodegenError, OptionError
 from mlc.runtime import convert_ir
 from mlc.runtime.orc import Library
 
@@ -58,11 +61,29 @@ def support_text(target: Target) -> str:
 EXPORTS = ("mlc_call", *convert_ir.EXPORTS)
 
 
+def load_library(text: str, exports: Sequence[str], dependencies: Sequence[Library] = ()) -> Library:
+    """A library of mlc's own from IR text, for the baseline CPU; its object code is kept in the persistent cache."""
+    target = get_target("generic")
+    try:
+        cache = default_cache()
+    except OptionError:  # an unusable MLC_CACHE_DIR is for the compiler to report; saved programs run without a cache
+        cache = Cache(None)
+    key = cache_key(text, pipeline="runtime library", target=target.key)
+    stored = cache.get(key)
+    if stored is not None:
+        try:
+            return Library(stored, exports, dependencies=dependencies)
+        except CodegenError as error:
+            cache.refuse(key, str(error))
+    code = compile_object(text, target)
+    cache.put(key, code)
+    return Library(code, exports, dependencies=dependencies)
+
+
 @functools.cache
 def support() -> Library:
-    """The library, compiled for the baseline CPU at first use."""
-    target = get_target("generic")
-    return Library(compile_object(support_text(target), target), EXPORTS)
+    """The library, loaded at first use."""
+    return load_library(support_text(get_target("generic")), EXPORTS)
 
 
 @functools.cache

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -105,6 +107,11 @@ def test_sources_edited_after_the_process_loaded_them_are_never_shared(copied_pa
     _root, compute = copied_package
     monkeypatch.setattr(fp, "_LOADED", time.time() - 1000)
     assert compute() != compute()
+
+
+def test_the_version_is_the_distributions():
+    with open(Path(__file__).parents[2] / "pyproject.toml", "rb") as file:
+        assert tomllib.load(file)["project"]["version"] == fp.VERSION == fp.versions()["mlc"]
 
 
 def test_sources_fingerprint_is_quick():

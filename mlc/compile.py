@@ -8,7 +8,6 @@ later stages are then made again on demand, from the graph.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -154,7 +153,7 @@ def _dump(graph: Graph, lazy: Stages) -> None:
 
 
 def trace_levels(graph: Graph, args: Sequence[np.ndarray]) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """The answers of every level in order, for blame: the captured graph, after each pass, loops, machine code."""
+    """The answers of every level in order, for blame: the captured graph, after each pass, kernels, loops, machine code."""
     yield "graph", evaluate(graph, args)
     snapshots: list[tuple[str, Graph]] = []
     run_pipeline(graph, observe=lambda result: snapshots.append((result.name, result.graph)) if result.changed else None)
@@ -162,26 +161,6 @@ def trace_levels(graph: Graph, args: Sequence[np.ndarray]) -> Iterator[tuple[str
         yield f"pass {name}", evaluate(after, args)
     from mlc.codegen.target import get_target
     lazy = Stages(graph, get_target(str(opt.get("target"))))
-    yield "kernels", lazy.run_loops(args)
+    yield "kernels", lazy.run_kernels(args)
+    yield "loops", lazy.run_loops(args)
     yield "machine code", lazy.build().run(args)
-
-
-@functools.cache
-def _install_hooks() -> None:
-    """Let constant folding evaluate inexact ops by mlc's own kernels."""
-    from mlc.passes import fold
-    fold.evaluate_with_kernels = _evaluate_node
-
-
-def _evaluate_node(node, arrays):
-    single = Graph("fold")
-    operands = [single.parameter(f"x{k}", t) for k, t in enumerate(_types(arrays))]
-    single.set_outputs([single.add(node.op, operands, node.attrs, node.type if node.op.typed else None)])
-    from mlc.codegen.target import get_target
-    return Stages(single, get_target(str(opt.get("target"))), optimize=False).build().run(arrays)[0]
-
-
-def _types(arrays):
-    from mlc.core.dims import TensorType
-    from mlc.core.dtype import as_dtype
-    return [TensorType(a.shape, as_dtype(a.dtype)) for a in arrays]

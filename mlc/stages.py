@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -17,7 +18,8 @@ from mlc.kernel.ir import Kernel, KernelGraph
 from mlc.kernel.schedule import Schedule, schedule_for
 from mlc.kernel.text import labels, print_kernel_graph
 from mlc.loop.ir import LoopKernel
-from mlc.loop.program import lower_program, run_program
+from mlc.loop.program import lower_program
+from mlc.passes.fuse import FUSE_VERSION
 from mlc.passes.kernelize import partition
 from mlc.passes.manager import PassResult
 from mlc.passes.pipeline import run_pipeline
@@ -43,15 +45,32 @@ class Stages:
 
     @property
     def pass_log(self) -> list[PassResult]:
-        return self._passes[1]
+        """What each pass did, and fusion and the memory plan after them."""
+        return [*self._passes[1], self._fusion[1]]
 
     @cached_property
+    def _fusion(self) -> tuple[KernelGraph, PassResult]:
+        begun = time.perf_counter()
+        found = partition(self.optimized)
+        if opt.get("check"):
+            from mlc.kernel.verify import verify_program
+            verify_program(found, "fuse")
+        refused = [f"refused: {note}" for note in found.notes]
+        return found, PassResult(None, True, name="fuse", version=FUSE_VERSION, nodes_before=len(self.optimized), nodes_after=len(found.steps),
+                                 milliseconds=(time.perf_counter() - begun) * 1e3, notes=refused)
+
+    @property
     def kernels(self) -> KernelGraph:
-        return partition(self.optimized)
+        return self._fusion[0]
 
     @cached_property
     def schedules(self) -> dict[Kernel, Schedule]:
-        return {k: schedule_for(k, self.target.vector_bits // 8, self.target.vector_registers) for k in self.kernels.kernels()}
+        found = {k: schedule_for(k, self.target.vector_bits // 8, self.target.vector_registers) for k in self.kernels.kernels()}
+        if opt.get("check"):
+            from mlc.kernel.verify import verify_kernel
+            for kernel, schedule in found.items():
+                verify_kernel(kernel, schedule)
+        return found
 
     @cached_property
     def loops(self) -> dict[Kernel, LoopKernel]:
@@ -87,8 +106,14 @@ class Stages:
             kernels=tuple(labels(kernels).values()), heavy=program_cost(kernels).seconds > HEAVY_SECONDS, extra={"literals": literals})
         return Program(compile_object(self.llvm, self.target), manifest, constants)
 
+    def run_kernels(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The answers of the kernel interpreter."""
+        from mlc.kernel.interp import run_program
+        return run_program(self.kernels, self.schedules, args, dict(zip(self.kernels.constants, self.constants())))
+
     def run_loops(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The answers of the loop interpreter."""
+        from mlc.loop.program import run_program
         return run_program(self.kernels, self.loops, args, dict(zip(self.kernels.constants, self.constants())))
 
     # ----------------------------------------------------------------- texts and analyses

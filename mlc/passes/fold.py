@@ -1,9 +1,9 @@
 """Constant folding, bounded: nodes whose operands are all constants become constants, if NumPy gives the very bits
 that compiled code gives.
 
-Folded: movement, integers and bools, and float ops that round correctly (no `ulp` in their definition). Values without
-elements, and reductions and contractions over nothing, whatever their operands. Transcendentals, float reductions and
-contractions go through mlc's own kernels (`evaluate_with_kernels`, set by mlc.compile) or stay.
+Folded: movement, integers and bools, float ops that round correctly (no `ulp` in their definition), and transcendentals,
+by the interpreter of their own scalar expressions, which has the bits of machine code. Values without elements, and
+reductions and contractions over nothing, whatever their operands. Other float reductions and contractions stay.
 Splats fold to splats for free; other results may add at most EXTRA_BYTES to the program in all. Runs after simplify,
 which makes splats of broadcast constants, and before CSE, which then merges equal results.
 """
@@ -11,12 +11,14 @@ which makes splats of broadcast constants, and before CSE, which then merges equ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from mlc.core import expr as ex
 from mlc.core import scalar_eval
 from mlc.core.dims import Dim, TensorType
+from mlc.core.dtype import as_dtype
 from mlc.core.literal import Literal
 from mlc.graph.graph import Graph, GraphRewriter, Node
 from mlc.graph.interpreter import apply_node
@@ -26,9 +28,6 @@ from mlc.passes.manager import Pass, PassContext, PassResult
 # What folding may add to the program's constants in one compilation, in bytes; and the most elements it looks at for one node.
 EXTRA_BYTES = 1 << 16
 MOST_ELEMENTS = 1 << 17
-
-# evaluate_with_kernels(node, operand arrays) -> array, or None to leave the node alone. Set by mlc.compile.
-evaluate_with_kernels: Callable[[Node, Sequence[np.ndarray]], np.ndarray | None] | None = None
 
 
 def same_as_compiled(node: Node, nodes: Sequence[Node]) -> bool:
@@ -72,7 +71,12 @@ def _evaluate(node: Node, arrays: Sequence[np.ndarray], exact: bool) -> np.ndarr
     with np.errstate(all="ignore"):
         if exact:
             return apply_node(node, arrays)
-        return None if evaluate_with_kernels is None else evaluate_with_kernels(node, arrays)
+    if node.op.fusion != ELEMENTWISE:
+        return None
+    attrs = {**node.attrs, "shape": node.type.shape, "dtype": node.type.dtype} if node.op.typed else node.attrs
+    operands = [ex.arg(k, as_dtype(a.dtype)) for k, a in enumerate(arrays)]
+    (value,) = scalar_eval.evaluate([node.op.scalar(*operands, **attrs)], lambda leaf: arrays[leaf.attr])
+    return np.asarray(value)
 
 
 def _computed(node: Node, nodes: Sequence[Node], ctx: PassContext, extra_bytes: int) -> Literal | None:
@@ -88,7 +92,7 @@ def _computed(node: Node, nodes: Sequence[Node], ctx: PassContext, extra_bytes: 
     largest = max(math.prod(n.type.shape) for n in (node, *operands))
     if ctx.folded_bytes + node.type.nbytes > extra_bytes or largest > MOST_ELEMENTS:
         return None
-    result = _evaluate(node, [np.ascontiguousarray(np.broadcast_to(n.attrs["value"].array, n.type.shape)) for n in operands], exact)
+    result = _evaluate(node, [np.array(np.broadcast_to(n.attrs["value"].array, n.type.shape), order="C") for n in operands], exact)
     if result is None:
         return None
     ctx.folded_bytes += node.type.nbytes
@@ -129,6 +133,7 @@ def _run(graph: Graph, ctx: PassContext, *, extra_bytes: int) -> PassResult:
         return PassResult(graph, changed=False)
     rewriter = GraphRewriter(graph, shared=start)
     new, placed, changed = rewriter.new, rewriter.map, False
+    given: dict[int, Literal] = {}
     for i in range(start, len(nodes)):
         new_id = rewriter.copy(i)
         node = new.nodes[new_id]
@@ -136,10 +141,12 @@ def _run(graph: Graph, ctx: PassContext, *, extra_bytes: int) -> PassResult:
             continue
         literal = _folded(node, new.nodes, ctx, extra_bytes)
         if literal is not None and ctx.permit(f"fold-{node.op.name}"):
+            if not same_as_compiled(node, new.nodes):
+                given[i] = literal
             new.nodes.pop()
             placed[i] = new.constant(literal, node.type, node.meta)
             changed = True
-    return PassResult(rewriter.finish(), changed=True) if changed else PassResult(graph, changed=False)
+    return PassResult(rewriter.finish(), changed=True, given=given) if changed else PassResult(graph, changed=False)
 
 
 FOLD = Pass("fold", 1, _run, {"extra_bytes": EXTRA_BYTES})

@@ -12,12 +12,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from mlc.core import options as opt
 from mlc.core.affine import Affine
 from mlc.graph.graph import Graph
 from mlc.passes.access import Inliner, is_stored
 from mlc.passes.rootexpr import DOT, MAP, PIECES, REDUCE, RootExpr, build_root
-from mlc.passes.roots import choose_roots
+from mlc.passes.roots import choose_roots, every_root
 
+FUSE_VERSION = 1
 # A row whose stages keep values between them must stay in a core's L2.
 MAX_ROW_BYTES = 256 * 1024
 # Larger kernels gain nothing and their basic blocks compile in more than linear time.
@@ -77,8 +79,8 @@ def row_aligned(index: Affine, reader: RootExpr, producer: tuple[int, ...], rows
 class Fuser:
     """Greedy, in topological order: each root joins the latest group that may take it, else starts its own."""
 
-    def __init__(self, graph: Graph, inliner: Inliner):
-        self.graph, self.inliner = graph, inliner
+    def __init__(self, graph: Graph, inliner: Inliner, enabled: bool = True):
+        self.graph, self.inliner, self.enabled = graph, inliner, enabled
         self.groups: list[Group] = []
         self.group_of: dict[int, Group] = {}
         self.root_of: dict[int, RootExpr] = {}
@@ -94,7 +96,7 @@ class Fuser:
                 other = self.last_reader[n]
                 candidates.setdefault(other.id, other)
         chosen = None
-        for group in candidates.values():
+        for group in candidates.values() if self.enabled else ():
             refusal = self._refusal(root, group, reads, producers)
             if refusal is None:
                 chosen = group
@@ -176,9 +178,10 @@ class Fuser:
 
 def fuse(graph: Graph) -> tuple[list[Group], Inliner, list[bool], list[str]]:
     """Group the roots of a graph: (groups in creation order, the inliner, root flags, notes on refused edges)."""
-    roots = choose_roots(graph)
+    enabled = "fuse" not in {name.strip() for name in str(opt.get("disable_passes")).split(",")}
+    roots = choose_roots(graph) if enabled else every_root(graph)
     inliner = Inliner(graph, roots)
-    fuser = Fuser(graph, inliner)
+    fuser = Fuser(graph, inliner, enabled)
     for n, is_root in enumerate(roots):
         if is_root:
             fuser.add(build_root(graph, inliner, n))

@@ -99,3 +99,9 @@ def choose_roots(graph: Graph) -> list[bool]:
         for operand in node.inputs:
             reader[operand] = into if reader[operand] in (_NONE, into) else _MANY
     return roots
+
+
+def every_root(graph: Graph) -> list[bool]:
+    """Every op gets its own buffer: the program without fusion, for bisection."""
+    live = live_nodes(graph)
+    return [live[i] and not is_stored(n) and n.op.alias != VIEW and i not in graph.params for i, n in enumerate(graph.nodes)]

@@ -1,0 +1,192 @@
+"""The verifiers of kernels and of the partition: one function an invariant, sharing no code with what builds them."""
+
+from __future__ import annotations
+
+import math
+
+from mlc.core import expr as ex
+from mlc.core.errors import VerifyError
+from mlc.kernel.ir import Bind, Dot, Kernel, KernelGraph, Put, Stage
+from mlc.kernel.schedule import Schedule, TileSchedule
+
+
+def _fail(invariant: str, where: str, found: object, expected: object) -> None:
+    raise VerifyError(invariant, where, found, expected)
+
+
+# --------------------------------------------------------------------------- one kernel
+def _parts(stage: Stage | Dot):
+    """(expression, loop extents it runs over) for every expression, and (put, extents) for every put."""
+    if isinstance(stage, Dot):
+        m, n, k = (dict([axis]) for axis in (stage.m, stage.n, stage.k))
+        yield stage.a, m | k, None
+        yield stage.b, n | k, None
+        for put in stage.puts:
+            yield put.value, m | n, put
+        return
+    kept, every = dict(stage.axes), dict(stage.axes) | dict(stage.over)
+    for reduce in stage.reduces:
+        for value in reduce.values:
+            yield value, every, None
+    for put in stage.puts:
+        yield put.value, every, put
+    for action in stage.finish:
+        yield action.value, kept, action if isinstance(action, Put) else None
+
+
+def axes_are_distinct(kernel: Kernel) -> None:
+    """Within a stage no axis is named twice, and extents are not negative."""
+    for s, stage in enumerate(kernel.stages):
+        own = [stage.m, stage.n, stage.k] if isinstance(stage, Dot) else [*stage.axes, *stage.over]
+        names = [name for name, _ in (*kernel.rows, *own)]
+        if len(set(names)) != len(names):
+            _fail("axes_are_distinct", f"kernel @{kernel.name} stage {s}", names, "distinct names")
+        for name, extent in (*kernel.rows, *own):
+            if extent < 0:
+                _fail("axes_are_distinct", f"kernel @{kernel.name} stage {s}", f"{name}:{extent}", "an extent of at least 0")
+
+
+def every_access_in_bounds(kernel: Kernel) -> None:
+    """Loads and stores stay inside their buffer, over the whole domain of their stage."""
+    params, rows = {p.name: p for p in kernel.params}, dict(kernel.rows)
+    for s, stage in enumerate(kernel.stages):
+        for value, extents, put in _parts(stage):
+            accesses = [e.attr for e in ex.topological([value]) if e.op == "load"]
+            if put is not None:
+                accesses.append((put.target, put.index))
+            domain = rows | extents
+            if 0 in domain.values():
+                continue
+            for name, index in accesses:
+                where = f"kernel @{kernel.name} stage {s}, {name}[{index}]"
+                if name not in params:
+                    _fail("every_access_in_bounds", where, f"buffer {name}", f"one of {sorted(params)}")
+                unknown = [v for v, _ in index.terms if v not in domain]
+                if unknown:
+                    _fail("every_access_in_bounds", where, f"axes {unknown}", f"axes among {sorted(domain)}")
+                low, high = index.bounds(domain)
+                if low < 0 or high >= params[name].type.size:
+                    _fail("every_access_in_bounds", where, f"indices {low}..{high}", f"0..{params[name].type.size - 1}")
+
+
+def types_match(kernel: Kernel) -> None:
+    """A load has its buffer's dtype, a store stores its buffer's dtype, inputs are not stored."""
+    params = {p.name: p for p in kernel.params}
+    for s, stage in enumerate(kernel.stages):
+        for value, _, put in _parts(stage):
+            for e in ex.topological([value]):
+                if e.op == "load" and params[e.attr[0]].type.dtype is not e.dtype:
+                    _fail("types_match", f"kernel @{kernel.name} stage {s}, load of {e.attr[0]}", e.dtype, params[e.attr[0]].type.dtype)
+            if put is not None:
+                param = params[put.target]
+                if param.role == "in" or param.type.dtype is not value.dtype:
+                    _fail("types_match", f"kernel @{kernel.name} stage {s}, store to {put.target}", f"{value.dtype} into {param.role}",
+                          f"{param.type.dtype} into out or scratch")
+
+
+def values_come_first(kernel: Kernel) -> None:
+    """Scratch and outputs are stored by an earlier stage before they are loaded; variables are bound before they are read."""
+    stored: set[str] = {p.name for p in kernel.params if p.role == "in"}
+    bound: set[str] = set()
+    for s, stage in enumerate(kernel.stages):
+        here = {stage.name} if isinstance(stage, Dot) else {n for r in stage.reduces for n in r.names}
+        fed = [v for r in getattr(stage, "reduces", ()) for v in r.values]
+        for value, _, put in _parts(stage):
+            finishing = isinstance(stage, Dot) or value not in fed
+            for e in ex.topological([value]):
+                where = f"kernel @{kernel.name} stage {s}"
+                if e.op == "load" and e.attr[0] not in stored:
+                    _fail("values_come_first", where, f"a load of {e.attr[0]}", "a store in an earlier stage")
+                if e.op == "var" and e.attr not in bound and not (finishing and e.attr in here):
+                    _fail("values_come_first", where, f"variable {e.attr}", f"one of {sorted(bound | here)}")
+            if not isinstance(stage, Dot):
+                for action in stage.finish:
+                    if isinstance(action, Bind) and action.value is value:
+                        here.add(action.name)
+        bound |= here
+        stored |= {put.target for _, _, put in _parts(stage) if put is not None}
+
+
+def outputs_are_filled(kernel: Kernel) -> None:
+    """The stores to each output have at least as many points as it has elements."""
+    rows = math.prod(e for _, e in kernel.rows)
+    points: dict[str, int] = {}
+    for stage in kernel.stages:
+        for _, extents, put in _parts(stage):
+            if put is not None:
+                points[put.target] = points.get(put.target, 0) + rows * math.prod(extents.values())
+    for p in kernel.params:
+        if p.role == "out" and points.get(p.name, 0) < p.type.size:
+            _fail("outputs_are_filled", f"kernel @{kernel.name}, {p.name}", f"{points.get(p.name, 0)} stores", f"{p.type.size} elements")
+
+
+KERNEL_INVARIANTS = (axes_are_distinct, every_access_in_bounds, types_match, values_come_first, outputs_are_filled)
+
+
+def schedule_is_legal(kernel: Kernel, schedule: Schedule) -> None:
+    """One entry a stage; vector axes exist and widths are powers of two; tiles fit; lanes over rows leave no row scratch."""
+    where = f"kernel @{kernel.name} schedule"
+    if len(schedule.stages) != len(kernel.stages):
+        _fail("schedule_is_legal", where, f"{len(schedule.stages)} entries", f"{len(kernel.stages)} stages")
+    if schedule.row_vector and (schedule.row_vector not in dict(kernel.rows) or any(p.role == "scratch" for p in kernel.params)):
+        _fail("schedule_is_legal", where, f"rows {schedule.row_vector} as lanes", "a row axis, and no row scratch")
+    for s, (stage, plan) in enumerate(zip(kernel.stages, schedule.stages)):
+        if isinstance(stage, Dot) != isinstance(plan, TileSchedule):
+            _fail("schedule_is_legal", f"{where} stage {s}", plan, "a tile for a contraction, a vector axis for other stages")
+        if isinstance(stage, Dot):
+            if min(plan.m, plan.n) < 1:
+                _fail("schedule_is_legal", f"{where} stage {s}", plan, "a tile of at least 1 x 1")
+        elif plan.axis and plan.axis not in dict((*stage.axes, *stage.over)):
+            _fail("schedule_is_legal", f"{where} stage {s}", plan.axis, f"an axis among {[n for n, _ in (*stage.axes, *stage.over)]}")
+        if plan.width & (plan.width - 1) or plan.width < 1:
+            _fail("schedule_is_legal", f"{where} stage {s}", f"width {plan.width}", "a power of two")
+
+
+def verify_kernel(kernel: Kernel, schedule: Schedule | None = None) -> Kernel:
+    """Check a kernel, and its schedule if given. Raises VerifyError; returns the kernel."""
+    for invariant in KERNEL_INVARIANTS:
+        invariant(kernel)
+    if schedule is not None:
+        schedule_is_legal(kernel, schedule)
+    return kernel
+
+
+# --------------------------------------------------------------------------- the partition
+def arguments_fit(program: KernelGraph) -> None:
+    """Each step binds one value of the right dtype and size to each in and out parameter."""
+    for k, step in enumerate(program.steps):
+        params = [p for p in step.kernel.params if p.role != "scratch"]
+        if len(step.args) != len(params):
+            _fail("arguments_fit", f"step {k} ({step.kernel.name})", f"{len(step.args)} arguments", len(params))
+        for name, param in zip(step.args, params):
+            value = program.values.get(name)
+            if value is None or value.type.dtype is not param.type.dtype or value.type.size != param.type.size:
+                _fail("arguments_fit", f"step {k} ({step.kernel.name}), {param.name}", value, param.type)
+
+
+def steps_follow_their_operands(program: KernelGraph) -> None:
+    """Kernels are in a total order in which every value is stored once, before it is loaded: no cycle between kernels."""
+    ready = {v.name for v in program.values.values() if v.role in ("input", "constant")}
+    for k, step in enumerate(program.steps):
+        for name in step.reads():
+            if name not in ready:
+                _fail("steps_follow_their_operands", f"step {k} ({step.kernel.name})", f"%{name} read", "a value stored by an earlier step")
+        for name in step.writes():
+            if name in ready:
+                _fail("steps_follow_their_operands", f"step {k} ({step.kernel.name})", f"%{name} stored again", "each value stored once")
+            ready.add(name)
+    for name in program.outputs:
+        if name not in ready:
+            _fail("steps_follow_their_operands", "outputs", f"%{name} never stored", "a stored value")
+
+
+def verify_program(program: KernelGraph, stage: str = "") -> KernelGraph:
+    """Check the partition and each distinct kernel. VerifyError names the stage, the invariant and the step or kernel."""
+    try:
+        arguments_fit(program)
+        steps_follow_their_operands(program)
+        for kernel in program.kernels():
+            verify_kernel(kernel)
+    except VerifyError as error:
+        raise VerifyError(error.invariant, error.where, error.found, error.expected, stage) from None
+    return program

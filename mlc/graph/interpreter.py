@@ -41,7 +41,8 @@ def apply_node(node: Node, operands: Sequence[np.ndarray], wide: bool = False) -
     if node.op.typed:
         attrs["shape"] = static_shape(node.type.shape)
         attrs["dtype"] = wide_dtype(node.type.dtype) if wide else node.type.dtype.numpy
-    result = np.asarray(node.op.numpy(*operands, **attrs))
+    # C order throughout: NumPy's vectorised functions and sums round otherwise on other strides.
+    result = np.asarray(node.op.numpy(*operands, **attrs), order="C")
     if not wide:
         assert result.dtype == node.type.dtype.numpy and result.shape == node.type.shape, (node.op.name, result.dtype, result.shape, node.type)
         return result
@@ -54,7 +55,7 @@ def evaluate_all(graph: Graph, args: Sequence[np.ndarray], wide: bool = False) -
     values: list = [None] * len(graph)
     for p, value in zip(graph.params, args, strict=True):
         dtype = graph.nodes[p].type.dtype
-        values[p] = np.asarray(value).astype(wide_dtype(dtype) if wide else dtype.numpy)
+        values[p] = np.asarray(value).astype(wide_dtype(dtype) if wide else dtype.numpy, order="C")
     for i, node in enumerate(graph.nodes):
         if node.op.name == "parameter":
             continue

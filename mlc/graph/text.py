@@ -10,7 +10,6 @@ Grammar (one node a line; values are numbered densely; splat constants stand inl
 from __future__ import annotations
 
 from mlc.core.dims import TensorType, parse_type
-
 from mlc.core.errors import MlcError, ParseError
 from mlc.core.literal import Literal, read_literal
 from mlc.core.text import Reader, format_attr, read_attr

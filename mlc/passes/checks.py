@@ -13,7 +13,8 @@ import numpy as np
 from mlc.core import dtype as dt
 from mlc.core.dims import Dim, TensorType
 from mlc.core.errors import MlcError, VerifyError
-from mlc.graph.graph import Graph
+from mlc.core.literal import Literal
+from mlc.graph.graph import Graph, GraphRewriter
 from mlc.graph.interpreter import evaluate
 from mlc.graph.text import parse_graph, print_graph
 from mlc.graph.verify import verify
@@ -38,7 +39,7 @@ def check_pass(before: Graph, text: str, result: PassResult, level: int) -> None
         input_is_not_mutated(before, text, stage)
         text_round_trips(after, stage)
         if result.changed:
-            note = meaning_is_kept(before, after, stage)
+            note = meaning_is_kept(with_values(before, result.given), after, stage)
             if note:
                 result.notes.append(note)
 
@@ -116,6 +117,19 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     integer = dt.uint_of(dt.as_dtype(a.dtype)).numpy
     with np.errstate(all="ignore"):
         return (np.ascontiguousarray(a).view(integer) == np.ascontiguousarray(b).view(integer)) | (np.isnan(a) & np.isnan(b))
+
+
+def with_values(graph: Graph, given: dict[int, Literal]) -> Graph:
+    """The graph with some nodes replaced by constants."""
+    if not given:
+        return graph
+    rewriter = GraphRewriter(graph)
+    for i, node in enumerate(graph.nodes):
+        if i in given:
+            rewriter.map[i] = rewriter.new.constant(given[i], node.type)
+        else:
+            rewriter.copy(i)
+    return rewriter.finish()
 
 
 def meaning_is_kept(before: Graph, after: Graph, stage: str) -> str:

@@ -14,18 +14,24 @@ from typing import Any
 
 from mlc.core import options as opt
 from mlc.core.errors import VerifyError
+from mlc.core.literal import Literal
 from mlc.graph.graph import Graph
 from mlc.graph.text import print_graph
 
 
 @dataclass
 class PassResult:
-    """What a pass did. A pass fills `graph`, `changed` and `settled` (running it on its own result would change nothing);
-    the manager fills the rest. The log keeps no graphs."""
+    """What a pass did. A pass fills `graph` (the input itself if nothing changed), `changed`, `settled` (running it on its
+    own result would change nothing) and `given`; the manager fills the rest. The log keeps no graphs.
+
+    `given`: values of nodes of the input that the pass computed as compiled code does, where the interpreter may round
+    otherwise; MLC_CHECK=2 takes them as they are.
+    """
 
     graph: Graph | None
     changed: bool
     settled: bool = True
+    given: dict[int, Literal] = field(default_factory=dict)
     stats: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     name: str = ""
@@ -135,7 +141,7 @@ def run_passes(graph: Graph, passes: Sequence[Pass], ctx: PassContext,
             changed |= result.changed
             graph = result.graph
             seen[each.name] = graph if result.settled else None
-            result.graph = None
+            result.graph, result.given = None, {}
             log.append(result)
         if not changed:
             return graph, log

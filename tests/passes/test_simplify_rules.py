@@ -177,7 +177,7 @@ def test_an_elementwise_op_of_broadcasts_runs_on_the_small_operand(op, place):
     dtype = next(d for d in (dt.f32, dt.i32, dt.bool_) if d in op.dtypes)
     types = ["bool" if op.name == "select" and k == 0 else dtype.name for k in range(op.arity)]
     splat = {"bool": "true", "f32": "{}.5", "i32": "{}"}  # {}: unlike values, or select would not care for its condition
-    lines = [f"broadcast_in_dim %p{k} {{dims=[1]}} : {t}[4,3]" if place in (None, k) else f"constant {{value={splat[t].format(k)}}} : {t}[4,3]"
+    lines = [f"broadcast_in_dim %p{k} {{dims=[1]}} : {t}[4,3]" if place in (None, k) else f"constant {{value={splat[t].format(k + 5)}}} : {t}[4,3]"
              for k, t in enumerate(types)]
     attrs = {"integer_pow": " {y=3}"}.get(op.name, "")
     result = {"convert_element_type": "i32", "is_finite": "bool"}.get(op.name, "bool" if op.name in COMPARES else dtype.name)

@@ -22,6 +22,7 @@ from mlc.runtime.orc import Library
 from mlc.runtime.support import load_library, support
 
 _METH_FASTCALL = 0x80
+_NEW_FROM_DESCR, _GET_HANDLER = 94, 305  # places in NumPy's table: PyArray_NewFromDescr, PyDataMem_GetHandler
 _MOST_BUFFERS = 1 << 14  # addresses are passed on the stack
 
 
@@ -46,7 +47,7 @@ class _Native:
         api = (ctypes.c_uint64 * 4).from_address(self.library.address("mlc_api"))
         self.handler = _capsule(self.library.address("mlc_handler"))
         api[entry_ir.ARRAY_TYPE] = id(np.ndarray)
-        api[entry_ir.NEW_FROM_DESCR] = _numpy_api()[94]
+        api[entry_ir.NEW_FROM_DESCR] = _numpy_api()[_NEW_FROM_DESCR]
         api[entry_ir.MEMORY_HANDLER] = id(self.handler)
         api[entry_ir.NOT_IMPLEMENTED] = id(NotImplemented)
         self.retained = ctypes.c_uint64.from_address(self.library.address("mlc_retained"))
@@ -103,7 +104,7 @@ def _numpy_api() -> ctypes.Array:
     from numpy._core import _multiarray_umath
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    return (ctypes.c_void_p * 212).from_address(get(_multiarray_umath._ARRAY_API, None))
+    return (ctypes.c_void_p * (_GET_HANDLER + 1)).from_address(get(_multiarray_umath._ARRAY_API, None))
 
 
 def _layout_problem() -> str | None:
@@ -132,17 +133,25 @@ def _array_problem() -> str | None:
 
     def integer(offset: int) -> int:
         return ctypes.c_int32.from_address(at + offset).value
-    dims = (ctypes.c_int64 * 3).from_address(pointer(entry_ir.DIMS)) if integer(entry_ir.ND) == 3 else ()
+    flags = sample.flags.num
     fields = {
         "type": pointer(entry_ir.TYPE) == id(np.ndarray), "data": pointer(entry_ir.DATA) == address(sample), "nd": integer(entry_ir.ND) == 3,
-        "dimensions": tuple(dims) == sample.shape, "base": pointer(entry_ir.BASE) == id(owner), "descr": pointer(entry_ir.DESCR) == id(sample.dtype),
-        "flags": integer(entry_ir.FLAGS) == sample.flags.num and bool(sample.flags.num & 0x100), "mem_handler": pointer(entry_ir.HANDLER) == 0,
+        "base": pointer(entry_ir.BASE) == id(owner), "descr": pointer(entry_ir.DESCR) == id(sample.dtype),
+        "flags": integer(entry_ir.FLAGS) == flags and bool(flags & 0x100), "mem_handler": pointer(entry_ir.HANDLER) == 0,
+        # Dimensions and strides lie in one piece of memory: known to be pointers before the first is followed.
+        "dimensions": pointer(entry_ir.DIMS) + 8 * 3 == pointer(entry_ir.DIMS + 8) != 24,
+        "owner's mem_handler": ctypes.c_uint64.from_address(id(owner) + entry_ir.HANDLER).value == _current_handler(),
     }
-    handler = ctypes.c_uint64.from_address(id(owner) + entry_ir.HANDLER).value
-    capsule_type = type(np._core._multiarray_umath._ARRAY_API)
-    fields["owner's mem_handler"] = handler != 0 and ctypes.c_uint64.from_address(handler + entry_ir.TYPE).value == id(capsule_type)
     wrong = [name for name, right in fields.items() if not right]
+    if not wrong and tuple((ctypes.c_int64 * 3).from_address(pointer(entry_ir.DIMS))) != sample.shape:
+        wrong = ["dimensions"]
     return f"unexpected array fields: {', '.join(wrong)}" if wrong else None
+
+
+def _current_handler() -> int:
+    """The address of the memory handler that new arrays get."""
+    get = ctypes.PYFUNCTYPE(ctypes.py_object)(_numpy_api()[_GET_HANDLER])
+    return id(get())
 
 
 def _self_test(native: _Native) -> None:

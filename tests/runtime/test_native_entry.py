@@ -209,7 +209,8 @@ def test_reference_counts_are_balanced():
         function(wrong, Y)
     assert [sys.getrefcount(value) for value in watched] == before
     kept = [function(X, Y) for _ in range(10)]
-    assert [sys.getrefcount(value) for value in watched][3] == before[3] + 10
+    immortal = before[3] >= 1 << 31  # NumPy's own dtypes, on some versions
+    assert [sys.getrefcount(value) for value in watched][3] == before[3] + (0 if immortal else 10)
     del kept
     assert [sys.getrefcount(value) for value in watched] == before
 
@@ -358,9 +359,10 @@ def test_without_a_native_entry_programs_run_the_same(monkeypatch):
     assert [array.tolist() for array in two.run([np.array(7.25)])] == [8.25, [7]]
 
 
+@pytest.mark.parametrize("shift", [-8, 8])
 @pytest.mark.parametrize("field", ["DATA", "ND", "DIMS", "BASE", "DESCR", "FLAGS", "HANDLER", "TYPE"])
-def test_another_layout_of_arrays_is_noticed(monkeypatch, field):
-    monkeypatch.setattr(entry_ir, field, getattr(entry_ir, field) + 8)
+def test_another_layout_of_arrays_is_noticed(monkeypatch, field, shift):
+    monkeypatch.setattr(entry_ir, field, getattr(entry_ir, field) + shift)
     assert "unexpected array fields" in entry._layout_problem()
 
 

@@ -1,8 +1,9 @@
 """Loads and stores: addresses, and how the lanes of a vector loop map to memory.
 
-Neighbouring lanes in neighbouring elements are one vector access; reversed ones a vector access and a shuffle; any other
-stride is an access per lane (x86 gathers and scatters are no faster). A last block that is not full touches exactly its
-own elements: by mask registers where the target has them, else by a vector of just so many lanes.
+Neighbouring lanes in neighbouring elements are one vector access; reversed ones a vector access and a shuffle; small
+strides a few vector loads and shuffles; any other stride is an access per lane, or a gather where that is faster. A last
+block that is not full touches exactly its own elements: by mask registers where the target has them, else by a vector of
+just so many lanes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 # What the memory plan, constants and our own outputs are aligned to. Arrays of users are only aligned to their elements.
 ALIGNMENT = 64
+
+# Up to this stride, loading everything and shuffling beats a load per lane.
+SHUFFLED_STRIDE = 4
 
 
 def _address(k: KernelEmitter, buffer: Buffer, index: Affine, shift: int = 0) -> tuple[str, int, int]:
@@ -106,12 +110,37 @@ def _vector_load(b: Builder, level: int, scalar: str, pointer: str, grain: int, 
 
 def _strided_load(b: Builder, level: int, scalar: str, pointer: str, size: int, lanes: int, active: int, stride: int) -> str:
     vector = vector_text(scalar, lanes)
+    if active == lanes and abs(stride) <= SHUFFLED_STRIDE and lanes >= 4:
+        return _shuffled_load(b, level, scalar, pointer, size, lanes, stride)
+    if b.target.avx512 and size >= 4 and abs(stride) * size >= 64 and lanes >= 4:
+        # Every lane in a cache line of its own: a gather keeps more misses in flight than loads and inserts.
+        suffix = {"float": "f32", "double": "f64"}.get(scalar, scalar)
+        name = b.declare(f"llvm.masked.gather.v{lanes}{suffix}.v{lanes}p0", vector, f"<{lanes} x ptr>, i32, <{lanes} x i1>, {vector}")
+        steps = ", ".join([f"i64 {i * stride}" for i in range(lanes)])
+        elements = b.emit(level, f"getelementptr {scalar}, ptr {pointer}, <{lanes} x i64> <{steps}>")
+        return b.emit(level, f"call {vector} @{name}(<{lanes} x ptr> {elements}, i32 {size}, {mask_text(lanes, active)}, {vector} zeroinitializer)")
     text = "zeroinitializer" if active < lanes else "poison"
     for i in range(active):
         element = b.emit(level, f"getelementptr {scalar}, ptr {pointer}, i64 {i * stride}") if i else pointer
         one = b.emit(level, f"load {scalar}, ptr {element}, align {size}")
         text = b.emit(level, f"insertelement {vector} {text}, {scalar} {one}, i64 {i}")
     return text
+
+
+def _shuffled_load(b: Builder, level: int, scalar: str, pointer: str, size: int, lanes: int, stride: int) -> str:
+    """Small strides: contiguous vectors over the whole range, the last one moved back to end at the last element."""
+    vector, count = vector_text(scalar, lanes), abs(stride)
+    lowest = stride * (lanes - 1) if stride < 0 else 0
+    starts = [i * lanes for i in range(count - 1)] + [count * (lanes - 1) + 1 - lanes]
+    positions = [i * stride - lowest for i in range(lanes)]
+    result = ""
+    for start in starts:
+        element = b.emit(level, f"getelementptr {scalar}, ptr {pointer}, i64 {lowest + start}") if lowest + start else pointer
+        part = b.emit(level, f"load {vector}, ptr {element}, align {size}")
+        # Lanes found in this part come from it, the others from what there is.
+        order = [lanes + p - start if start <= p < start + lanes else i for i, p in enumerate(positions)]
+        result = shuffle(b, level, vector, result or "poison", part, order)
+    return result
 
 
 def store(k: KernelEmitter, stmt: Store) -> None:

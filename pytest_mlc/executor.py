@@ -1,21 +1,98 @@
-"""The worker's mlc service: compile a graph, run it, and say what came out and which passes fired."""
+"""The mlc side of the harness: the worker's service that compiles and runs graphs, and the parent's handle on it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from mlc.compile import compile_graph
+from mlc.core import options as opt
+from mlc.core.errors import UnsupportedError
+from mlc.graph.graph import Graph
 from mlc.graph.text import parse_graph
+from pytest_mlc.child import ChildError
+from pytest_mlc.service import Service, run_request
+
+TIMEOUT = 30.0
 
 
+# --------------------------------------------------------------------------- in the child
 def serve(request: dict) -> Iterator[dict]:
-    """{"do": "ready"}, or {"do": "run", "text", "constants", "args"} -> {"outputs", "passes"}."""
+    """{"do": "ready"}; {"do": "run", "text", "constants", "args"[, "options", "twice"]} -> {"outputs", "passes"[, "again"]};
+    {"do": "levels", ...} -> {"level", "outputs"} each, then {"end"}."""
     if request["do"] == "ready":
-        yield {"ready": True}
+        yield {"ready": os.getpid()}
         return
     graph = parse_graph(request["text"], request["constants"])
-    exe = compile_graph(graph)
-    outputs = [np.asarray(o) for o in exe.run(request["args"])]
-    yield {"outputs": outputs, "passes": [p.name for p in exe.pass_log if p.changed]}
+    with opt.options(**request.get("options", {})):
+        yield from (_levels if request["do"] == "levels" else _run)(graph, request)
+
+
+def _run(graph: Graph, request: dict) -> Iterator[dict]:
+    from mlc.compile import compile_graph
+    try:
+        exe = compile_graph(graph)
+    except UnsupportedError as error:
+        yield {"unsupported": str(error)}
+        return
+    answer = {"outputs": [np.asarray(o) for o in exe.run(request["args"])], "passes": [p.name for p in exe.pass_log if p.changed]}
+    if request.get("twice"):
+        answer["again"] = [np.asarray(o) for o in exe.run(request["args"])]
+    yield answer
+
+
+def _levels(graph: Graph, request: dict) -> Iterator[dict]:
+    from pytest_mlc.blame import levels
+    for name, outputs in levels(graph, request["args"]):
+        yield {"level": name, "outputs": [np.asarray(o) for o in outputs]}
+    yield {"end": True}
+
+
+# --------------------------------------------------------------------------- in the parent
+@dataclass
+class Outcome:
+    """What mlc did with a graph. kind: "ran", "unsupported", "error" (it raised), "crash", "hang", "unstable" (two runs differ)."""
+
+    kind: str
+    outputs: list[np.ndarray] = field(default_factory=list)
+    passes: list[str] = field(default_factory=list)
+    detail: str = ""
+    log: str = ""
+
+    @property
+    def failed(self) -> bool:
+        return self.kind in ("error", "crash", "hang", "unstable")
+
+    @property
+    def essence(self) -> str:
+        """What identifies the failure: the exception's type, or the signal."""
+        return f"{self.kind} {self.detail.partition(':')[0]}" if self.failed else self.kind
+
+
+def outcome(answer: dict | ChildError) -> Outcome:
+    """Read a worker's answer."""
+    if isinstance(answer, ChildError):
+        return Outcome(answer.kind, detail=answer.detail, log=answer.log)
+    if "error" in answer:
+        return Outcome("error", detail=f"{answer['error']}: {answer['message']}", log=answer["traceback"])
+    if "unsupported" in answer:
+        return Outcome("unsupported", detail=answer["unsupported"])
+    if "again" in answer and any(a.tobytes() != b.tobytes() for a, b in zip(answer["outputs"], answer["again"])):
+        return Outcome("unstable", answer["outputs"], answer["passes"], "two runs of one executable gave different bits")
+    return Outcome("ran", answer["outputs"], answer["passes"])
+
+
+class Compiler(Service):
+    """The mlc child. The persistent cache is off, so that every case is compiled."""
+
+    def __init__(self) -> None:
+        super().__init__("mlc", {"MLC_CACHE": os.environ.get("MLC_CACHE", "0")})
+
+    def run(self, graph: Graph, args: Sequence[np.ndarray], timeout: float = TIMEOUT, **extra: object) -> Outcome:
+        """Compile and run a graph in the child; never raises for what mlc does."""
+        try:
+            return outcome(self.ask(run_request(graph, args, **extra), timeout))
+        except ChildError as error:
+            return outcome(error)

@@ -46,7 +46,8 @@ class Builder:
 
     def splat(self, type):
         dtype = type.dtype
-        values = [0, 1, 2] + {"f": [-0.0, -1, np.nan, np.inf, -np.inf, 0.5, 4], "i": [-1, dtype.min, dtype.max], "u": [dtype.max], "b": []}[dtype.kind]
+        special = {"f": [-0.0, -1, np.nan, np.inf, -np.inf, 0.5, 4], "i": [-1, dtype.min, dtype.max], "u": [dtype.max], "b": []}
+        values = [0, 1, 2, *special[dtype.kind]]
         with np.errstate(all="ignore"):
             value = np.array(self.random.choice(values)).astype(dtype.numpy)
         return self.graph.constant(value, type)

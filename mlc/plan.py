@@ -1,43 +1,88 @@
-"""From a kernel graph to memory: lifetimes in step order, the arena plan, and the place of every kernel argument."""
+"""From a kernel graph to memory: the order of its steps, lifetimes, the arena plan, and the place of every kernel argument."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from mlc.core import options as opt
 from mlc.kernel.ir import Kernel, KernelGraph, Step
 from mlc.loop.ir import Buffer
+from mlc.memory import order
+from mlc.memory.plan import MemoryPlan, Request, plan_memory
+from mlc.memory.verify import verify_plan
+from mlc.passes.manager import PassResult
 
+Spilled = Mapping[Kernel, Sequence[Buffer]]
+# (slot, byte offset): slots are the program's inputs, outputs, constants, and last the arena.
 Place = tuple[int, int]
 
 
-def _align(n): return -(-n // 64) * 64
+def _in_place(step: Step) -> list[tuple[str, str]]:
+    """(written, read) values of a step that may share memory."""
+    bound = dict(zip((p.name for p in step.kernel.params), step.args))
+    return sorted((bound[out], bound[source]) for source, out in step.kernel.may_alias)
+
+
+def order_program(program: KernelGraph, spilled: Spilled) -> KernelGraph:
+    """The program with its steps in an order that keeps little memory alive at once."""
+    temps = {v.name for v in program.values.values() if v.role == "temp"}
+    writer = {name: k for k, step in enumerate(program.steps) for name in step.writes()}
+    steps, deps = [], []
+    for k, step in enumerate(program.steps):
+        writes = [(w, program.values[w].type.nbytes) for w in step.writes() if w in temps]
+        writes += [(f"{k}.{b.name}", b.nbytes) for b in spilled[step.kernel]]
+        steps.append(order.Step(step.reads(), tuple(writes), tuple(p for p in _in_place(step) if set(p) <= temps)))
+        deps.append([writer[r] for r in step.reads() if r in writer and r not in temps])
+    return replace(program, steps=[program.steps[k] for k in order.order_steps(steps, deps)])
 
 
 class ProgramPlan:
-    """Where everything lives: slots are inputs, outputs, constants, then the arena."""
+    """Where everything lives."""
 
-    def __init__(self, program: KernelGraph, offsets: dict[str, int], arena_bytes: int, lower_bound: int, spilled):
-        self.program, self.offsets, self.arena_bytes, self.lower_bound, self.spilled = program, offsets, arena_bytes, lower_bound, spilled
+    def __init__(self, program: KernelGraph, spilled: Spilled):
+        self.spilled = spilled
         self.slots = {name: k for k, name in enumerate((*program.inputs, *program.outputs, *program.constants))}
-        self.number = {id(step): k for k, step in enumerate(program.steps)}
+        self.requests = _requests(program, spilled)
+        self.memory: MemoryPlan = plan_memory(self.requests)
+        if opt.get("check"):
+            verify_plan(self.requests, self.memory)
+        self.offsets = self.memory.offsets()
 
-    def places(self, step: Step) -> list[Place]:
+    def places(self, number: int, step: Step) -> list[Place]:
+        """The place of each buffer of step `number`: its arguments, then the scratch that does not fit on the stack."""
         arena = len(self.slots)
         found = [(self.slots[a], 0) if a in self.slots else (arena, self.offsets[a]) for a in step.args]
-        return found + [(arena, self.offsets[f"{self.number[id(step)]}.{b.name}"]) for b in self.spilled[step.kernel]]
-
-    def text(self) -> str:
-        return f"memory  arena {self.arena_bytes} B\n"
+        return found + [(arena, self.offsets[f"{number}.{b.name}"]) for b in self.spilled[step.kernel]]
 
 
-def plan_program(program: KernelGraph, spilled: Mapping[Kernel, Sequence[Buffer]], check: bool) -> ProgramPlan:
-    at, offsets = 0, {}
-    for v in program.values.values():
-        if v.role == "temp":
-            offsets[v.name] = at
-            at += _align(v.type.nbytes)
+def _requests(program: KernelGraph, spilled: Spilled) -> list[Request]:
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    shares: dict[str, list[str]] = {}
     for k, step in enumerate(program.steps):
-        for b in spilled[step.kernel]:
-            offsets[f"{k}.{b.name}"] = at
-            at += _align(b.nbytes)
-    return ProgramPlan(program, offsets, at, at, spilled)
+        for name in step.writes():
+            first[name] = last[name] = k
+        for name in step.reads():
+            last[name] = k
+        for written, read in _in_place(step):
+            shares.setdefault(written, []).append(read)
+    found = []
+    for value in program.values.values():
+        if value.role == "temp":
+            name = value.name
+            found.append(Request(name, value.type.nbytes, first[name], last[name], tuple(shares.get(name, ())), str(value.type)))
+    for k, step in enumerate(program.steps):
+        found.extend(Request(f"{k}.{b.name}", b.nbytes, k, k, (), f"{b.dtype}[{b.size}]") for b in spilled[step.kernel])
+    return found
+
+
+def plan_program(program: KernelGraph, spilled: Spilled) -> tuple[ProgramPlan, PassResult]:
+    """The memory plan of an ordered program, and its line of the pass log."""
+    begun = time.perf_counter()
+    plan = ProgramPlan(program, spilled)
+    note = f"arena {plan.memory.arena_bytes:,} B, peak/lower bound {plan.memory.ratio:.2f}"
+    steps = len(program.steps)
+    return plan, PassResult(None, True, name="plan", version=1, nodes_before=steps, nodes_after=steps,
+                            milliseconds=(time.perf_counter() - begun) * 1e3, notes=[note])

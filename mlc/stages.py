@@ -17,13 +17,13 @@ from mlc.kernel.cost import kernel_cost, program_cost
 from mlc.kernel.ir import Kernel, KernelGraph
 from mlc.kernel.schedule import Schedule, schedule_for
 from mlc.kernel.text import labels, print_kernel_graph
-from mlc.loop.ir import LoopKernel
+from mlc.loop.ir import Buffer, LoopKernel
 from mlc.loop.program import lower_program
 from mlc.passes.fuse import FUSE_VERSION
 from mlc.passes.kernelize import partition
 from mlc.passes.manager import PassResult
 from mlc.passes.pipeline import run_pipeline
-from mlc.plan import ProgramPlan, plan_program
+from mlc.plan import ProgramPlan, order_program, plan_program
 
 # A call longer than this releases the GIL.
 HEAVY_SECONDS = 50e-6
@@ -46,7 +46,7 @@ class Stages:
     @property
     def pass_log(self) -> list[PassResult]:
         """What each pass did, and fusion and the memory plan after them."""
-        return [*self._passes[1], self._fusion[1]]
+        return [*self._passes[1], self._fusion[1], self._plan[1]]
 
     @cached_property
     def _fusion(self) -> tuple[KernelGraph, PassResult]:
@@ -59,13 +59,9 @@ class Stages:
         return found, PassResult(None, True, name="fuse", version=FUSE_VERSION, nodes_before=len(self.optimized), nodes_after=len(found.steps),
                                  milliseconds=(time.perf_counter() - begun) * 1e3, notes=refused)
 
-    @property
-    def kernels(self) -> KernelGraph:
-        return self._fusion[0]
-
     @cached_property
     def schedules(self) -> dict[Kernel, Schedule]:
-        found = {k: schedule_for(k, self.target.vector_bits // 8, self.target.vector_registers) for k in self.kernels.kernels()}
+        found = {k: schedule_for(k, self.target.vector_bits // 8, self.target.vector_registers) for k in self._fusion[0].kernels()}
         if opt.get("check"):
             from mlc.kernel.verify import verify_kernel
             for kernel, schedule in found.items():
@@ -74,7 +70,7 @@ class Stages:
 
     @cached_property
     def loops(self) -> dict[Kernel, LoopKernel]:
-        found = lower_program(self.kernels, self.schedules)
+        found = lower_program(self._fusion[0], self.schedules)
         if opt.get("check"):
             from mlc.loop.verify import verify
             for kernel in found.values():
@@ -82,13 +78,26 @@ class Stages:
         return found
 
     @cached_property
+    def spilled(self) -> dict[Kernel, list[Buffer]]:
+        """Scratch that is too large for the stack, per kernel: it gets a place in the arena."""
+        return {k: [b for b in placed_buffers(loop) if b.role == "scratch"] for k, loop in self.loops.items()}
+
+    @cached_property
+    def kernels(self) -> KernelGraph:
+        """The partition, its steps in the order that they run."""
+        return order_program(self._fusion[0], self.spilled)
+
+    @cached_property
+    def _plan(self) -> tuple[ProgramPlan, PassResult]:
+        return plan_program(self.kernels, self.spilled)
+
+    @property
     def plan(self) -> ProgramPlan:
-        spilled = {k: [b for b in placed_buffers(loop) if b.role == "scratch"] for k, loop in self.loops.items()}
-        return plan_program(self.kernels, spilled, bool(opt.get("check")))
+        return self._plan[0]
 
     @cached_property
     def llvm(self) -> str:
-        return emit_module([(self.loops[step.kernel], self.plan.places(step)) for step in self.kernels.steps], self.target)
+        return emit_module([(self.loops[step.kernel], self.plan.places(k, step)) for k, step in enumerate(self.kernels.steps)], self.target)
 
     def constants(self) -> list[np.ndarray]:
         values = (self.kernels.values[name] for name in self.kernels.constants)
@@ -102,7 +111,7 @@ class Stages:
         constants = self.constants()
         def specs(names): return [(n, kernels.values[n].type.shape, kernels.values[n].type.dtype) for n in names]
         manifest = Manifest.make(
-            self.target, specs(kernels.inputs), specs(kernels.outputs), constants, arena_bytes=self.plan.arena_bytes,
+            self.target, specs(kernels.inputs), specs(kernels.outputs), constants, arena_bytes=self.plan.memory.arena_bytes,
             kernels=tuple(labels(kernels).values()), heavy=program_cost(kernels).seconds > HEAVY_SECONDS, extra={"literals": literals})
         return Program(compile_object(self.llvm, self.target), manifest, constants)
 
@@ -127,7 +136,7 @@ class Stages:
             label = labels(self.kernels)
             return "\n".join(f"; {label[k]}\n{print_kernel(loop)}" for k, loop in self.loops.items())
         if stage == "memory":
-            return self.plan.text()
+            return self.plan.memory.text()
         return self.llvm if stage == "llvm" else assembly(self.llvm, self.target)
 
     def cost_analysis(self) -> dict[str, Any]:
@@ -139,5 +148,5 @@ class Stages:
 
     def memory_analysis(self) -> dict[str, Any]:
         def total(names): return sum(self.kernels.values[n].type.nbytes for n in names)
-        return {"arena": self.plan.arena_bytes, "max live": self.plan.lower_bound, "constants": total(self.kernels.constants),
+        return {"arena": self.plan.memory.arena_bytes, "max live": self.plan.memory.lower_bound, "constants": total(self.kernels.constants),
                 "inputs": total(self.kernels.inputs), "outputs": total(self.kernels.outputs)}

@@ -91,7 +91,7 @@ def values_come_first(kernel: Kernel) -> None:
     for s, stage in enumerate(kernel.stages):
         here = {stage.name} if isinstance(stage, Dot) else {n for r in stage.reduces for n in r.names}
         fed = [v for r in getattr(stage, "reduces", ()) for v in r.values]
-        for value, _, put in _parts(stage):
+        for value, _, _ in _parts(stage):
             finishing = isinstance(stage, Dot) or value not in fed
             for e in ex.topological([value]):
                 where = f"kernel @{kernel.name} stage {s}"

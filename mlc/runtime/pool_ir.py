@@ -7,6 +7,8 @@ lists are emptied). Large outputs would otherwise cost a page fault every 4 KB o
 
 from __future__ import annotations
 
+import sys
+
 CLASSES = 192  # 4 size classes an octave: enough for any address space
 RETAIN_LIMIT = 256 << 20
 
@@ -90,6 +92,12 @@ made:
   store i64 %class, ptr %new.class, align 8
   %new.capacity = getelementptr i8, ptr %new, i64 16
   store i64 %capacity, ptr %new.capacity, align 8
+  %large = icmp uge i64 %capacity, 4194304
+  br i1 %large, label %advise, label %ready
+advise:
+  call void @mlc_use_huge_pages(ptr %new, i64 %total)
+  br label %ready
+ready:
   %payload = getelementptr i8, ptr %new, i64 64
   ret ptr %payload
 
@@ -207,7 +215,28 @@ define internal void @mlc_handler_free(ptr %context, ptr %payload, i64 %size) no
 }
 """.replace("CLASSES", str(CLASSES))
 
+# As NumPy does for its large arrays: a tenth of the page faults, and fewer TLB misses ever after.
+_HUGE_PAGES_LINUX = """
+declare i32 @madvise(ptr, i64, i32)
+
+define internal void @mlc_use_huge_pages(ptr %block, i64 %size) nounwind {
+  %start = ptrtoint ptr %block to i64
+  %up = add i64 %start, 4095
+  %page = and i64 %up, -4096
+  %skipped = sub i64 %page, %start
+  %rest = sub i64 %size, %skipped
+  %first = getelementptr i8, ptr %block, i64 %skipped
+  %ignored = call i32 @madvise(ptr %first, i64 %rest, i32 14)
+  ret void
+}
+"""
+_HUGE_PAGES_ELSEWHERE = """
+define internal void @mlc_use_huge_pages(ptr %block, i64 %size) nounwind {
+  ret void
+}
+"""
+
 
 def text() -> str:
     """Internal `mlc_alloc(bytes) -> ptr or null` and `mlc_release(ptr)`, and the globals of EXPORTS."""
-    return _GLOBALS + _FUNCTIONS
+    return _GLOBALS + _FUNCTIONS + (_HUGE_PAGES_LINUX if sys.platform == "linux" else _HUGE_PAGES_ELSEWHERE)

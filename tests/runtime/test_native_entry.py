@@ -395,3 +395,18 @@ def _constant():
 
 def test_the_layout_of_a_method_definition_is_cpythons():
     assert ctypes.sizeof(entry._MethodDef) == 32
+
+
+def test_a_daemon_thread_inside_a_program_does_not_disturb_the_exit():
+    assert run(f"""
+        import threading, time, numpy as np
+        from runtime_programs import program
+        function = program({SPIN!r}, [("x", (), "i64")], [("out", (), "i64")], arena_bytes=64, heavy=True).native_function()
+        def work():
+            while True:
+                function(np.array(1))
+        for _ in range(3):
+            threading.Thread(target=work, daemon=True).start()
+        time.sleep(0.1)
+        print('end')
+    """) == "end\n"

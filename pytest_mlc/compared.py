@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from mlc.compile import trace_levels
 from mlc.core import dtype as dt
 from mlc.core.errors import TraceError
 from mlc.frontend import tree
@@ -24,8 +23,11 @@ from mlc.graph import Graph
 from mlc.jit import Compiled, jit
 from mlc.passes.checks import work
 from pytest_mlc import native
+from pytest_mlc.blame import blame
+from pytest_mlc.executor import Outcome, outcome, serve
 from pytest_mlc.oracle import VACUOUS_FRACTION, Referee, Verdict, Worst, judge
 from pytest_mlc.reference import render
+from pytest_mlc.service import run_request
 
 # How many of JAX's own bounds count as far.
 FAR = 16.0
@@ -219,10 +221,21 @@ def _guilty(case: Case, referee: Referee) -> list[str]:
         return []
     if work(case.graph) > MOST_BLAMED_WORK:
         return ["guilty:  not looked for, interpreting every level would take too long; try smaller sizes"]
-    try:
-        for level, outputs in trace_levels(case.graph, case.args):
-            if judge(case.graph, case.args, outputs, None, referee).failed:
-                return [f"guilty:  {level}"]
-    except Exception as error:  # an interpreter may refuse what a broken level produced
-        return [f"guilty:  not found, a level broke: {type(error).__name__}: {error}"]
-    return ["guilty:  no level when run by itself; what is left is how the program is called"]
+    return [f"guilty:  {blame(_InProcess(), case.graph, case.args, referee)}"]
+
+
+class _InProcess:
+    """What `blame` asks a worker process for, done here: under the options, and with whatever else, the test has set up."""
+
+    def send(self, request: dict) -> None:
+        self.answers = serve(request)
+
+    def receive(self, timeout: float) -> dict:
+        try:
+            return next(self.answers)
+        except Exception as error:  # a broken level may raise anything
+            return {"error": type(error).__name__, "message": str(error) or "no message", "traceback": ""}
+
+    def run(self, graph: Graph, args: Sequence[np.ndarray], **extra: Any) -> Outcome:
+        self.send({**run_request(graph, args, **extra), "do": "run"})
+        return outcome(self.receive(0))

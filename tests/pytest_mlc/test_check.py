@@ -148,7 +148,7 @@ def test_a_wrong_pass_is_named(monkeypatch):
 
 def test_a_program_that_is_only_wrong_when_called_is_said_to_be(monkeypatch):
     corrupt(monkeypatch, one_wrong_element)
-    with pytest.raises(CheckFailed, match="guilty:  no level when run by itself"):
+    with pytest.raises(CheckFailed, match="guilty:  none, every level is right when run on its own"):
         compare(lambda x: x + 1, X)
 
 

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
+from mlc.tools.cli import Parser, UsageError
 from pytest_mlc import review
 from pytest_mlc.golden import GoldenError
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message} (--help shows how to use it)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         return review.review(args)
-    except (review.UsageError, GoldenError, OSError) as error:
+    except (UsageError, GoldenError, OSError) as error:
         print(f"{parser.prog} {args.command}: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -14,15 +14,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mlc.tools.cli import UsageError
 from pytest_mlc.golden import FOLDER, PENDING, SUFFIX, GoldenError, diff_lines, read_text
 from pytest_mlc.summarize import stage_of, summary
 
 ACCEPT, REJECT, SKIP, QUIT = "accept", "reject", "skip", "quit"
 Hunk = tuple[str, ...]
-
-
-class UsageError(Exception):
-    """A wrong command line: one line, exit code 2."""
 
 
 @dataclass

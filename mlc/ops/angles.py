@@ -31,15 +31,16 @@ def _nearest(turns: Expr, parts: int) -> tuple[Expr, Expr]:
 
 def _fold_f32(x: Expr, parts: int, offset: float) -> tuple[Expr, Expr]:
     """Three f64 parts of 1/(2 pi), from one of two places. The first has 29 bits, so its product with the 24 of x is
-    exact; the second product loses its whole turns inside an fma."""
+    exact; the second product loses its whole turns inside an fma. What is rounded matters only within 2^-28 of a multiple
+    of a quarter turn, to which few floats come; LARGE_ANGLE is where those few are within 2 ulp (all f32 were scanned)."""
     wide = convert(x, f64)
     large = ex.absolute(x) >= tables.LARGE_ANGLE
     first, second, third = (select(large, const(b, f64), a) for a, b in zip(*tables.INVERSE_TURN))
     product, middle = wide * first, wide * second
-    part = fma(wide, second, -ex.unary("rint", middle))
-    turns = fma(wide, third, (product - ex.unary("rint", product)) + part)
+    turns = product - ex.unary("rint", product)
     if offset:
         turns = turns + offset
+    turns = fma(wide, third, turns + fma(wide, second, -ex.unary("rint", middle)))
     n, bits = _nearest(turns, parts)
     return fma(n, -1.0 / parts, turns), bits
 

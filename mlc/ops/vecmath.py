@@ -154,7 +154,7 @@ def tanh(x: Expr) -> Expr:
     twice = _at_most(y + y, {f32: 20.0, f64: 40.0}[dtype])
     p, s = _exp_parts(twice)
     large = fma(2.0 / fma(p, s, 1.0), -1.0, 1.0)
-    return select(y < 0.625, small, _with_sign_of(large, x))
+    return _with_sign_of(select(y < 0.625, small, large), x)
 
 
 @in_f32
@@ -341,8 +341,8 @@ def sin(x: Expr) -> Expr:
 
 @in_f32
 def cos(x: Expr) -> Expr:
-    """Cosine over the whole range: the sine a quarter turn later."""
-    return _sine_of_turns(x, 0.25)
+    """Cosine over the whole range: the sine a quarter turn later, of |x|, so that it is even to the last bit."""
+    return _sine_of_turns(ex.absolute(x), 0.25)
 
 
 @in_f32

@@ -6,11 +6,11 @@ from mlc.core.dtype import f32, f64
 LN2 = {f32: (0.6931472, -1.9046542e-09), f64: (0.6931471805599453, 2.3190468138462996e-17)}
 TWO_LOG2E = {f32: (2.88539, 3.851926e-08), f64: (2.8853900817779268, 4.0710547481862066e-17)}
 TWO_THIRDS_LOG2E = {f32: (0.9617967, -7.028462e-09), f64: (0.9617966939259756, 5.0577616648125907e-17)}
-# 1/(2 pi) in parts: for |x| < LARGE_ANGLE, and for larger x, whose last bit is at least 2^53
-LARGE_ANGLE = 2.0 ** 76
+# 1/(2 pi) in parts: for |x| < LARGE_ANGLE, and for larger x, whose last bit is at least 2^52
+LARGE_ANGLE = 2.0 ** 75
 INVERSE_TURN = (
     (0.15915494272485375, 3.6704158172530464e-10, 1.924176216009893e-26),
-    (7.342738843835495e-17, 7.094055044466316e-26, -1.7646902509521956e-42),
+    (7.342738823155979e-17, 2.777357035829201e-25, -1.3244127270701097e-41),
 )
 # the binary digits of 1/(2 pi) after the point, 53 in each
 TURN_DIGITS = (

@@ -1,8 +1,8 @@
 """Placing boxes in an arena: offsets for pieces of memory with lifetimes, so that none alive together overlap and the top is low.
 
 Dynamic storage allocation is NP-hard, so several heuristics run, cheapest first, until one meets the lower bound: an
-allocator's free list forward and backward in time; greedy placement by size, area and lifetime (Pisarchyk and Lee,
-"Efficient memory management for deep neural net inference", 2020); then a bounded local search over placement orders
+allocator's free list forward and backward in time; greedy placement by breadth, size, area and lifetime (Pisarchyk and
+Lee, "Efficient memory management for deep neural net inference", 2020); then a bounded local search over placement orders
 around the boxes that stick out on top. Everything is deterministic. Sizes are in units of the alignment.
 """
 
@@ -60,14 +60,15 @@ class _Problem:
 
     def solve(self) -> list[int]:
         best: list[int] = []
+        chosen: list[int] = []
         least = -1
-        for offsets in self.candidates():
+        for order, offsets in self.candidates():
             top = self.top(offsets)
             if least < 0 or top < least:
-                best, least = offsets, top
+                best, least, chosen = offsets, top, order
             if self.enough(least):
                 return best
-        return self.search(best, least)
+        return self.search(chosen or sorted(range(len(best)), key=lambda i: (best[i], -self.size[i], i)), best, least)
 
     def enough(self, top: int) -> bool:
         return top == self.bound or (self.work > _WORK and (top <= 1.05 * self.bound or self.work > _MOST_WORK))
@@ -75,21 +76,45 @@ class _Problem:
     def top(self, offsets: Sequence[int]) -> int:
         return max(offset + size for offset, size in zip(offsets, self.size))
 
-    def candidates(self) -> Iterable[list[int]]:
+    def candidates(self) -> Iterable[tuple[list[int], list[int]]]:
+        """(order, or [] if there was none, offsets) of each heuristic."""
         for backward in (False, True):
             for tight in (False, True):
-                yield _free_list(self.first, self.last, self.size, backward, tight)
+                yield [], _free_list(self.first, self.last, self.size, backward, tight)
         self.conflicts = _conflicts(self.boxes)
         for order in self.orders():
             for tight in (False, True):
-                yield self.greedy(order, tight)
+                yield order, self.greedy(order, tight)
 
     def orders(self) -> list[list[int]]:
         everyone = range(len(self.boxes))
         lifetime = [last - first for first, last in zip(self.first, self.last)]
+        crowd = self.crowds()
         return [sorted(everyone, key=key) for key in (
+            lambda i: (-crowd[i], -self.size[i], i),
             lambda i: (-self.size[i], -lifetime[i], i), lambda i: (-self.area[i], -self.size[i], i),
             lambda i: (-lifetime[i], -self.size[i], i))]
+
+    def crowds(self) -> list[int]:
+        """For each box, the most units alive at any step of its life: what must fit together goes first."""
+        steps = sorted({step for box in self.boxes for first, last, _ in box for step in (first, last + 1)})
+        place = {step: i for i, step in enumerate(steps)}
+        change = np.zeros(len(steps), np.int64)
+        for box in self.boxes:
+            for first, last, size in box:
+                change[place[first]] += size
+                change[place[last + 1]] -= size
+        # levels[k][i] is the most alive in the 2^k intervals from i on.
+        levels = [np.cumsum(change)]
+        while 1 << len(levels) <= len(steps):
+            half = 1 << len(levels) - 1
+            levels.append(np.maximum(levels[-1][:-half], levels[-1][half:]))
+        found = []
+        for first, last in zip(self.first, self.last):
+            low, high = place[first], place[last + 1]
+            k = (high - low).bit_length() - 1
+            found.append(int(max(levels[k][low], levels[k][high - (1 << k)])))
+        return found
 
     def greedy(self, order: Sequence[int], tight: bool) -> list[int]:
         """Each box in turn at the lowest free offset, or (tight) in the gap it fills best."""
@@ -101,10 +126,9 @@ class _Problem:
         self.work += self.conflicts.work
         return offsets
 
-    def search(self, best: list[int], least: int) -> list[int]:
+    def search(self, order: list[int], best: list[int], least: int) -> list[int]:
         """Hill climbing on the order: boxes on top, and boxes below that they rest on, go earlier."""
         rng = random.Random(len(self.boxes))
-        order = sorted(range(len(self.boxes)), key=lambda i: (best[i], -self.size[i], i))
         current, height = best, least
         for run in range(_SEARCH_RUNS):
             if self.enough(least) or (run >= _CLOSE_RUNS and least <= 1.02 * self.bound):

@@ -165,7 +165,7 @@ class KernelEmitter:
             half = lanes // 2
             for i, value in enumerate(values):
                 self.env[f"a.{i}"], self.env[f"b.{i}"] = self._low(value, half), self._high(value, half)
-            values = [self.value(root) for root in stmt.combine]
+            values = [splat(self.b, self.value(root), half) for root in stmt.combine]
             lanes = half
         for name in inner:
             self.env.pop(name, None)

@@ -32,12 +32,12 @@ HEAVY_SECONDS = 50e-6
 class Stages:
     """Everything between a captured graph and its program, for one target."""
 
-    def __init__(self, graph: Graph, target: Target, optimize: bool = True):
-        self.graph, self.target, self.optimize = graph, target, optimize
+    def __init__(self, graph: Graph, target: Target):
+        self.graph, self.target = graph, target
 
     @cached_property
     def _passes(self) -> tuple[Graph, list[PassResult]]:
-        return run_pipeline(self.graph) if self.optimize else (self.graph, [])
+        return run_pipeline(self.graph)
 
     @property
     def optimized(self) -> Graph:

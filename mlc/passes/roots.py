@@ -69,9 +69,12 @@ def _bound_cones(graph: Graph, live: list[bool], roots: list[bool]) -> list[floa
             if node.type.size > graph.nodes[operand].type.size and cost[operand] > CHEAP and not is_stored(graph.nodes[operand]):
                 roots[operand] = True
         inlined = [k for k in node.inputs if not roots[k] and not is_stored(graph.nodes[k])]
-        merged = frozenset().union(*(cones[k] for k in inlined)) if inlined else frozenset()
         own = node.op.cost if node.op.fusion == ELEMENTWISE else 0.0
-        total = own + sum(graph.nodes[k].op.cost for k in merged)
+        if len(set(inlined)) == 1:  # a chain: no need to add its cone up again
+            merged, total = cones[inlined[0]], own + cost[inlined[0]]
+        else:
+            merged = frozenset().union(*(cones[k] for k in inlined))
+            total = own + sum(graph.nodes[k].op.cost for k in merged)
         if total > MAX_INSTRUCTIONS and inlined:
             for k in inlined:
                 roots[k] = True

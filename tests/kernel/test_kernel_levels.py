@@ -1,0 +1,90 @@
+"""Kernel interpreter, loop interpreter and machine code give the same bits."""
+
+import random
+
+import numpy as np
+import pytest
+from kernel_samples import Builder, dense, layer_norm, softmax
+from mlc_strategies import Config, Palette, build
+
+import mlc
+from mlc.codegen.target import get_target
+from mlc.core import dtype as dt
+from mlc.core.dims import TensorType
+from mlc.ops.base import REGISTRY
+from mlc.stages import Stages
+
+GOALS = [(op.name, dtype) for op in REGISTRY.values() if op.name != "parameter" for dtype in op.dtypes]
+random.Random(0).shuffle(GOALS)
+
+
+def assert_same_bits(got, want):
+    assert got.dtype == want.dtype and got.shape == want.shape
+    if got.dtype.kind in "biu":
+        np.testing.assert_array_equal(got, want)
+        return
+    unsigned = f"u{got.dtype.itemsize}"
+    a, b = np.ascontiguousarray(got), np.ascontiguousarray(want)
+    nan = np.isnan(a.astype(np.float64)) & np.isnan(b.astype(np.float64))
+    np.testing.assert_array_equal(np.where(nan, 0, a.view(unsigned)), np.where(nan, 0, b.view(unsigned)))
+
+
+def assert_levels_agree(graph, args, target="native", optimize=True):
+    off = "" if optimize else "simplify,fold,cse,dce,motion"
+    with mlc.options(check=1, cache=False, disable_passes=off), np.errstate(all="ignore"):
+        stages = Stages(graph, get_target(target))
+        machine = stages.build().run(args)
+        for level in (stages.run_loops(args), stages.run_kernels(args)):
+            for got, want in zip(machine, level, strict=True):
+                assert_same_bits(got, want)
+
+
+@pytest.mark.parametrize("start", range(0, 120, 20))
+def test_generated_programs(start):
+    for seed in range(start, start + 20):
+        program = build(random.Random(seed), Config(Palette.number(seed // 60), goal=GOALS[seed % len(GOALS)], special=seed % 3 == 0))
+        assert_levels_agree(program.graph, program.args, optimize=seed % 2 == 0)
+
+
+@pytest.mark.parametrize("target", ["generic", "golden-v3"])
+def test_generated_programs_on_other_targets(target):
+    for seed in range(500, 520):
+        program = build(random.Random(seed), Config(Palette.number(seed // 60), goal=GOALS[seed % len(GOALS)], special=seed % 3 == 0))
+        assert_levels_agree(program.graph, program.args, target)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", ["native", "generic", "golden-v3"])
+def test_many_generated_programs(target):
+    for seed in range(1000, 2500):
+        program = build(random.Random(seed), Config(Palette.number(seed // 60), goal=GOALS[seed % len(GOALS)], special=seed % 3 == 0))
+        assert_levels_agree(program.graph, program.args, target)
+
+
+@pytest.mark.parametrize("width", [1, 7, 15, 16, 17, 33, 129])
+@pytest.mark.parametrize("make", [softmax, layer_norm, lambda rows, width: dense(rows, width, width + 3)], ids=["softmax", "layer_norm", "dense"])
+def test_row_kernels_at_vector_boundaries(make, width):
+    graph = make(5, width)
+    rng = np.random.default_rng(width)
+    assert_levels_agree(graph, [rng.normal(size=t.shape).astype(np.float32) for t in graph.input_types()])
+
+
+@pytest.mark.parametrize(("shape", "axes"), [
+    ((20000,), (0,)), ((60, 700), (0,)), ((60, 700), (1,)), ((60, 700), (0, 1)), ((2, 9000), (1,)), ((900, 3), (0,)), ((900, 3), (1,)),
+    ((7, 11, 13), (0, 2)), ((300, 2, 3), (0,))])
+@pytest.mark.parametrize("op", ["reduce_sum", "argmax"])
+def test_long_reductions_combine_in_the_written_order(op, shape, axes):
+    for dtype in (dt.f32, dt.bf16):
+        g = Builder("reduce")
+        x = g.input("x", *shape, dtype=dtype)
+        kept = TensorType([n for i, n in enumerate(shape) if i not in axes], dt.i32)
+        g.set_outputs([g.add(op, (x,), {"axes": axes}, kept if op == "argmax" else None)])
+        assert_levels_agree(g, [np.random.default_rng(1).normal(size=shape).astype(dtype.numpy)])
+
+
+def test_the_error_of_a_million_tenths_grows_with_the_logarithm():
+    g = Builder("tenths")
+    g.set_outputs([g.fold("reduce_sum", g.input("x", 10**6), 0)])
+    (total,) = Stages(g, get_target("native")).build().run([np.full(10**6, 0.1, np.float32)])
+    exact = float(np.float32(0.1)) * 10**6
+    assert abs(float(total) - exact) < 1e-6 * exact

@@ -1,0 +1,114 @@
+"""Hand-broken kernels, schedules and partitions are refused with the invariant they break."""
+
+from dataclasses import replace
+
+import pytest
+from kernel_samples import dense, softmax
+
+from mlc.core import dtype as dt
+from mlc.core import expr as ex
+from mlc.core.affine import Affine
+from mlc.core.errors import VerifyError
+from mlc.kernel.ir import Bind
+from mlc.kernel.schedule import StageSchedule, schedule_for
+from mlc.kernel.verify import verify_kernel, verify_program
+from mlc.passes.kernelize import partition
+
+
+def refused(invariant, check):
+    with pytest.raises(VerifyError) as caught:
+        check()
+    assert caught.value.invariant == invariant
+    return caught.value
+
+
+@pytest.fixture
+def kernel():
+    return partition(softmax(8, 37)).steps[0].kernel
+
+
+def change_stage(kernel, position, **fields):
+    stages = list(kernel.stages)
+    stages[position] = replace(stages[position], **fields)
+    return replace(kernel, stages=tuple(stages))
+
+
+def test_sound_kernels_pass(kernel):
+    assert verify_kernel(kernel, schedule_for(kernel, 64, 32)) is kernel
+
+
+def test_a_load_past_the_end(kernel):
+    broken = replace(kernel, rows=(("i0", 9),))
+    error = refused("every_access_in_bounds", lambda: verify_kernel(broken))
+    assert "0..332" in str(error) and "stage 0" in error.where
+
+
+def test_an_unknown_axis(kernel):
+    put = kernel.stages[2].puts[0]
+    broken = change_stage(kernel, 2, puts=(replace(put, index=put.index + Affine(0, (("z", 1),))),))
+    refused("every_access_in_bounds", lambda: verify_kernel(broken))
+
+
+def test_an_axis_named_twice(kernel):
+    refused("axes_are_distinct", lambda: verify_kernel(change_stage(kernel, 2, axes=(("i0", 37),))))
+
+
+def test_a_store_of_the_wrong_dtype(kernel):
+    put = kernel.stages[2].puts[0]
+    broken = change_stage(kernel, 2, puts=(replace(put, value=ex.convert(put.value, dt.f64)),))
+    refused("types_match", lambda: verify_kernel(broken))
+
+
+def test_a_store_into_an_input(kernel):
+    put = kernel.stages[2].puts[0]
+    broken = change_stage(kernel, 2, puts=(put, replace(put, target="a0")))
+    refused("types_match", lambda: verify_kernel(broken))
+
+
+def test_scratch_read_before_it_is_written(kernel):
+    stages = (kernel.stages[0], kernel.stages[2], kernel.stages[1])
+    refused("values_come_first", lambda: verify_kernel(replace(kernel, stages=stages)))
+
+
+def test_a_variable_that_nothing_binds(kernel):
+    finish = tuple(f for f in kernel.stages[0].finish if not isinstance(f, Bind))
+    refused("values_come_first", lambda: verify_kernel(change_stage(kernel, 0, finish=finish)))
+
+
+def test_an_output_that_is_not_filled(kernel):
+    refused("outputs_are_filled", lambda: verify_kernel(change_stage(kernel, 2, axes=(("j0", 36),))))
+
+
+def test_schedules_must_fit_their_kernel(kernel):
+    good = schedule_for(kernel, 64, 32)
+    for broken in (replace(good, stages=good.stages[:2]),
+                   replace(good, stages=(StageSchedule("j9", 16), *good.stages[1:])),
+                   replace(good, stages=(StageSchedule("j0", 12), *good.stages[1:])),
+                   replace(good, row_vector="i0", row_width=16)):
+        refused("schedule_is_legal", lambda broken=broken: verify_kernel(kernel, broken))
+    (contraction,) = [step.kernel for step in partition(dense()).steps]
+    refused("schedule_is_legal", lambda: verify_kernel(contraction, replace(good, stages=good.stages[:1])))
+
+
+def test_a_program_whose_steps_are_out_of_order():
+    from kernel_samples import Builder
+    g = Builder("two")
+    x, w = g.input("x", 8, 8), g.input("w", 8, 8)
+    g.set_outputs([g.matmul(g.matmul(x, w), w)])
+    program = partition(g)
+    program.steps.reverse()
+    refused("steps_follow_their_operands", lambda: verify_program(program))
+
+
+def test_a_program_that_stores_a_value_twice():
+    program = partition(softmax())
+    program.steps.append(program.steps[0])
+    refused("steps_follow_their_operands", lambda: verify_program(program))
+
+
+def test_a_program_with_an_argument_of_another_size():
+    program = partition(softmax(8, 37))
+    smaller = partition(softmax(8, 36)).steps[0].kernel
+    program.steps[0] = replace(program.steps[0], kernel=smaller)
+    error = refused("arguments_fit", lambda: verify_program(program, "fuse"))
+    assert "after fuse" in str(error)

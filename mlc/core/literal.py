@@ -70,5 +70,5 @@ def read_literal(reader: Reader, dtype: DType, shape: tuple[int, ...], side: dic
             break
     try:
         return Literal(np.array(values, dtype.numpy).reshape(shape))
-    except ValueError:
+    except (ValueError, TypeError):  # TypeError: a symbolic dim
         return reader.fail(f"{len(values)} values cannot fill shape {list(shape)}")

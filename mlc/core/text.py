@@ -122,7 +122,9 @@ def format_scalar(value: object, dtype: DType) -> str:
     if not dtype.is_float:
         return str(int(value))
     number = np.asarray(value, dtype.numpy)
-    if number != number:
+    with np.errstate(invalid="ignore"):  # bfloat16 compares through a cast that warns of signaling NaNs
+        is_nan = bool(number != number)
+    if is_nan:
         bits = int(number.view(dt.uint_of(dtype).numpy))
         default = int(np.array(np.nan, dtype.numpy).view(dt.uint_of(dtype).numpy))
         return "nan" if bits == default else f"nan:{bits:#x}"
@@ -174,8 +176,13 @@ def format_attr(value: object) -> str:
 _WORDS = {"true": True, "false": False, "none": None}
 
 
-def read_attr(reader: Reader) -> object:
+MAX_NESTING = 50  # of lists in attributes, and of graphs in regions: readers recurse
+
+
+def read_attr(reader: Reader, nesting: int = 0) -> object:
     """Read what `format_attr` wrote. Raises ParseError."""
+    if nesting > MAX_NESTING:
+        reader.fail(f"lists nested more than {MAX_NESTING} deep")
     kind = reader.peek_kind()
     if kind == "string":
         return reader.string()
@@ -195,7 +202,7 @@ def read_attr(reader: Reader) -> object:
     reader.expect("[")
     items = []
     while not reader.accept("]"):
-        items.append(read_attr(reader))
+        items.append(read_attr(reader, nesting + 1))
         if not reader.accept(","):
             reader.expect("]")
             break

@@ -12,7 +12,7 @@ from __future__ import annotations
 from mlc.core.dims import TensorType, parse_type
 from mlc.core.errors import MlcError, ParseError
 from mlc.core.literal import Literal, read_literal
-from mlc.core.text import Reader, format_attr, read_attr
+from mlc.core.text import MAX_NESTING, Reader, format_attr, read_attr
 from mlc.graph.graph import Graph, Node, NodeType
 from mlc.ops.base import ELEMENTWISE, REGISTRY
 
@@ -123,8 +123,10 @@ def _read_types(reader: Reader) -> NodeType:
 
 
 class _GraphReader:
-    def __init__(self, reader: Reader, side: dict[str, Literal]):
-        self.reader, self.side = reader, side
+    def __init__(self, reader: Reader, side: dict[str, Literal], nesting: int = 0):
+        self.reader, self.side, self.nesting = reader, side, nesting
+        if nesting > MAX_NESTING:
+            reader.fail(f"graphs nested more than {MAX_NESTING} deep")
         self.ids: dict[str, int] = {}
 
     def read(self) -> Graph:
@@ -217,7 +219,7 @@ class _GraphReader:
                     break
         if r.accept("{"):
             while not r.accept("}"):
-                regions.append(_GraphReader(r, self.side).read())
+                regions.append(_GraphReader(r, self.side, self.nesting + 1).read())
         r.expect(":")
         type = _read_types(r)
         if literal_at:

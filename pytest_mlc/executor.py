@@ -11,9 +11,8 @@ import numpy as np
 from mlc.core import options as opt
 from mlc.core.errors import UnsupportedError
 from mlc.graph.graph import Graph
-from mlc.graph.text import parse_graph
 from pytest_mlc.child import ChildError
-from pytest_mlc.service import Service, run_request
+from pytest_mlc.service import Service, read_graph, run_request
 
 TIMEOUT = 30.0
 
@@ -25,7 +24,7 @@ def serve(request: dict) -> Iterator[dict]:
     if request["do"] == "ready":
         yield {"ready": os.getpid()}
         return
-    graph = parse_graph(request["text"], request["constants"])
+    graph = read_graph(request)
     with opt.options(**request.get("options", {})):
         yield from (_levels if request["do"] == "levels" else _run)(graph, request)
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from mlc.core.literal import Literal
 from mlc.graph.graph import Graph
-from mlc.graph.text import print_graph
+from mlc.graph.text import parse_graph, print_graph
 from pytest_mlc.child import Child, ChildError
 
 START_TIMEOUT = 120.0
@@ -17,7 +18,13 @@ START_TIMEOUT = 120.0
 
 def run_request(graph: Graph, args: Sequence[np.ndarray], **extra: object) -> dict[str, Any]:
     """The request to run a graph: its text, the constants that the text names by digest, and the arguments."""
-    return {"do": "run", "text": print_graph(graph), "constants": graph.constants(), "args": list(args), **extra}
+    constants = {digest: literal.array for digest, literal in graph.constants().items()}
+    return {"do": "run", "text": print_graph(graph), "constants": constants, "args": list(args), **extra}
+
+
+def read_graph(request: dict[str, Any]) -> Graph:
+    """The graph of a request, in the child."""
+    return parse_graph(request["text"], {digest: Literal(array) for digest, array in request["constants"].items()})
 
 
 class Service:

@@ -1,0 +1,148 @@
+"""Stored cases: IR text with its arguments in one readable file, so that a failure can be replayed anywhere.
+
+    ; mlc-case 1
+    ; kind: wrong                           free `key: value` lines
+    ; argument f32[4,17]: eNpjYGBgY...      one a parameter, in order: zlib and base64 of the bytes
+    ; constant <digest> f32[64,64]: ...     data that the text names by digest
+    ; check: 3f9a1c...                      of everything else
+    graph @main(...) -> ... { ... }
+
+Everything is a comment to the IR parser, which reads the rest. A damaged file raises CaseError, and the campaign goes on.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from mlc.core.dims import TensorType, parse_type
+from mlc.core.dtype import as_dtype
+from mlc.core.errors import MlcError
+from mlc.core.literal import Literal
+from mlc.graph.graph import Graph
+from mlc.graph.text import parse_graph, print_graph
+from mlc.graph.verify import verify
+
+FORMAT = 1
+SUFFIX = ".mlc"
+
+
+class CaseError(Exception):
+    """A stored case that cannot be used: damaged, of another format, or refused by today's ops."""
+
+
+@dataclass
+class Case:
+    """A graph with arguments, and what is known of it (`facts`: kind, guilty, seed, ...)."""
+
+    graph: Graph
+    args: list[np.ndarray]
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+def _pack(array: np.ndarray) -> str:
+    type = TensorType(array.shape, as_dtype(array.dtype))
+    return f"{type}: {base64.b64encode(zlib.compress(array.tobytes())).decode()}"
+
+
+def _unpack(text: str) -> np.ndarray:
+    head, _, data = text.partition(": ")
+    type = parse_type(head)
+    raw = zlib.decompress(base64.b64decode(data, validate=True))
+    if len(raw) != type.nbytes:
+        raise CaseError(f"{len(raw)} bytes of data for {type}")
+    return np.frombuffer(raw, type.dtype.numpy).reshape(type.shape).copy()
+
+
+def dump(case: Case) -> str:
+    """The text of a case."""
+    lines = [f"; mlc-case {FORMAT}"]
+    lines += [f"; {key}: {' '.join(str(value).split())}" for key, value in case.facts.items()]
+    lines += [f"; argument {_pack(np.asarray(a))}" for a in case.args]
+    lines += [f"; constant {digest} {_pack(literal.array)}" for digest, literal in sorted(case.graph.constants().items())]
+    body = print_graph(case.graph)
+    check = hashlib.sha256(("\n".join(lines) + body).encode()).hexdigest()[:16]
+    return "\n".join([*lines, f"; check: {check}", body])
+
+
+def load(text: str, name: str = "case") -> Case:
+    """Read what `dump` wrote. Raises CaseError."""
+    lines = text.split("\n")
+    count = next((i for i, line in enumerate(lines) if not line.startswith(";")), len(lines))
+    head, body = lines[:count], "\n".join(lines[count:])
+    if not head or head[0] != f"; mlc-case {FORMAT}":
+        raise CaseError(f"{name}: not a case of format {FORMAT} (first line {lines[0][:40]!r})")
+    if not head[-1].startswith("; check: "):
+        raise CaseError(f"{name}: the check line is missing, the file is cut off")
+    check = hashlib.sha256(("\n".join(head[:-1]) + body).encode()).hexdigest()[:16]
+    if head[-1] != f"; check: {check}":
+        raise CaseError(f"{name}: the checksum is wrong, the file is damaged")
+    try:
+        return _read(head[1:-1], body, name)
+    except (MlcError, ValueError, zlib.error) as error:
+        raise CaseError(f"{name}: {error}") from None
+
+
+def _read(head: list[str], body: str, name: str) -> Case:
+    facts, args, constants = {}, [], {}
+    for line in head:
+        key, _, value = line[2:].partition(" ")
+        if key == "argument":
+            args.append(_unpack(value))
+        elif key == "constant":
+            digest, _, packed = value.partition(" ")
+            constants[digest] = Literal(_unpack(packed))
+        else:
+            key, _, value = line[2:].partition(": ")
+            facts[key] = value
+    graph = verify(parse_graph(body, constants, name), name)
+    found = [TensorType(a.shape, as_dtype(a.dtype)) for a in args]
+    if found != graph.input_types():
+        raise CaseError(f"{name}: arguments are {found}, the graph takes {graph.input_types()}")
+    return Case(graph, args, facts)
+
+
+def write(path: Path, case: Case) -> None:
+    """Store a case, whole or not at all."""
+    write_text(path, dump(case))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 file under a temporary name, then move it into place: other workers read the same folders."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def read(path: Path) -> Case:
+    """Read a stored case. Raises CaseError, also when the file is gone or unreadable."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CaseError(f"{path.name}: {error}") from None
+    return load(text, path.name)
+
+
+def entries(folder: Path) -> Iterator[Path]:
+    """The stored cases of a folder in order; none when there is no folder."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return
+    for name in names:
+        if name.endswith(SUFFIX) and not name.startswith("."):
+            yield folder / name

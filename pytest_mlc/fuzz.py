@@ -1,0 +1,210 @@
+"""The campaign: stored cases first, then fresh graphs until the budget ends; every case journalled before it runs.
+
+mlc and JAX work in processes of their own, a few cases ahead of the judgement, so that both cores are busy. A crash or
+hang of either costs one case and a restart.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlc.core.errors import MlcError
+from mlc.graph.verify import verify
+from pytest_mlc import corpus, findings
+from pytest_mlc.child import ChildError
+from pytest_mlc.corpus import Case, CaseError
+from pytest_mlc.executor import TIMEOUT, Compiler, Outcome, outcome
+from pytest_mlc.investigate import Failing, Investigator, attempt
+from pytest_mlc.oracle import Referee, Verdict, judge
+from pytest_mlc.reference import Reference
+from pytest_mlc.service import Pipeline, run_request
+from pytest_mlc.settings import Settings
+from pytest_mlc.stream import Fresh, Stream
+from pytest_mlc.tally import Failure, Tally
+
+AHEAD = 8
+REFERENCE_TIMEOUT = 60.0
+# More failing cases than this say nothing new; the campaign stops and looks into them.
+MOST_FAILING = 100
+# Seconds for looking into all failing cases, into one of them, and into all findings about the reference.
+EXAMINE_ALL, EXAMINE_ONE, EXAMINE_FINDINGS = 120.0, 20.0, 20.0
+
+
+@dataclass
+class Flying:
+    """A case that has been sent and not yet judged."""
+
+    case: Case
+    fresh: Fresh
+    slot: Path
+
+
+class Campaign:
+    """One process's part of a campaign. `tally` holds what has been counted so far."""
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+        self.compiler, self.reference = Compiler(), Reference()
+        self.investigator = Investigator(settings, self.compiler, self.reference)
+        self.tally = Tally(seed=settings.seed)
+        self.failing: list[Failing] = []
+        self.odd: list[tuple[Case, str, bool]] = []
+        self.journal: Path | None = None
+
+    def close(self) -> None:
+        """End the children, and remove the journal of a campaign that came to its end."""
+        self.compiler.stop()
+        self.reference.stop()
+        if self.journal is not None:
+            for path in self.journal.iterdir():
+                path.unlink(missing_ok=True)
+            self.journal.rmdir()
+            self.journal = None
+
+    def take_tally(self) -> Tally:
+        """What was counted since the last time."""
+        tally, self.tally = self.tally, Tally(seed=self.settings.seed)
+        return tally
+
+    # ----------------------------------------------------------------- stored cases
+    def run_stored(self, paths: Iterable[Path], exact: bool = False) -> list[Failure]:
+        """Run stored cases; a damaged one is noted and skipped, or with `exact` raises CaseError."""
+        begun = time.monotonic()
+        for path in paths:
+            try:
+                case = corpus.read(path)
+            except CaseError as error:
+                if exact:
+                    raise
+                self.tally.skipped.append(str(error))
+                continue
+            self.tally.stored += 1
+            found = attempt(self.compiler, case, "unstable" in case.facts.get("kind", ""), int(case.facts.get("check", "0")))
+            if found is not None:
+                found.case.facts["stored"] = self.settings.shown(path)
+                failure = self.investigator.examine(found, keep=False)
+                failure.stored = self.settings.shown(path)
+                self.tally.record("failures", failure)
+        self.tally.seconds += time.monotonic() - begun
+        return list(self.tally.failures.values())
+
+    # ----------------------------------------------------------------- fresh graphs
+    def run_fresh(self) -> list[Failure]:
+        """Generate and judge until the budget ends, then look into what failed."""
+        begun = time.monotonic()
+        stream, flying = Stream(self.settings), deque()
+        mlc, jax = Pipeline(self.compiler, TIMEOUT), Pipeline(self.reference, REFERENCE_TIMEOUT)
+        self.reference.start()
+        self.compiler.start()
+        self.journal = Path(tempfile.mkdtemp(prefix="mlc-fuzz-journal-"))
+        number = 0
+        while True:
+            while len(flying) < AHEAD and self._wants_more(number, time.monotonic() - begun):
+                sent = self._launch(stream.case(number), mlc, jax)
+                number += 1
+                if sent is not None:
+                    flying.append(sent)
+            if not flying:
+                break
+            self._land(flying.popleft(), mlc.next(), jax.next())
+        self.tally.seconds += time.monotonic() - begun
+        self._examine()
+        return list(self.tally.failures.values())
+
+    def _wants_more(self, number: int, seconds: float) -> bool:
+        if len(self.failing) >= MOST_FAILING:
+            return False
+        return number < self.settings.share if self.settings.share is not None else seconds < self.settings.seconds
+
+    def _launch(self, fresh: Fresh, mlc: Pipeline, jax: Pipeline) -> Flying | None:
+        """Verify, journal and send a fresh case; None when the verifier refuses it."""
+        program = fresh.program
+        self.tally.generated += 1
+        try:
+            verify(program.graph, "generation")
+        except MlcError as error:
+            self.tally.invalid += 1
+            self.tally.notes.append(f"the verifier refused generated case {fresh.number}: {error}")
+            return None
+        facts = {"seed": f"{self.settings.seed} case {fresh.number}", "check": str(fresh.check)}
+        case = Case(program.graph, program.args, facts)
+        slot = self.journal / f"{fresh.number % (AHEAD * 4096)}.mlc"
+        corpus.write(slot, case)
+        request = run_request(program.graph, program.args)
+        mlc.submit({**request, "twice": fresh.twice, "options": {"check": fresh.check}})
+        jax.submit({**request, "frugal": True, "jit": fresh.jit})
+        return Flying(case, fresh, slot)
+
+    def _land(self, flying: Flying, mlc: dict | ChildError, jax: dict | ChildError) -> None:
+        """Judge a case whose answers are there."""
+        done = outcome(mlc)
+        graph, program = flying.case.graph, flying.fresh.program
+        flying.slot.unlink(missing_ok=True)
+        self.tally.passes_fired.update(done.passes)
+        if done.kind == "unsupported":
+            self.tally.unsupported += 1
+            self.tally.notes += [n for n in [f"unsupported: {done.detail}"] if n not in self.tally.notes and len(self.tally.notes) < 10]
+            return
+        self.tally.cases += 1
+        reference = self._reference_outputs(flying, jax)
+        if done.failed:
+            self.failing.append(Failing(flying.case, done))
+            return
+        verdict = judge(graph, program.args, done.outputs, reference[0] if reference else None, Referee(graph, program.args, program.values))
+        self._count(flying, done, verdict)
+        for extra in reference[1:] if verdict.kind == "ok" else ():
+            self._finding(flying, judge(graph, program.args, done.outputs, extra, Referee(graph, program.args, program.values)), jitted=True)
+
+    def _reference_outputs(self, flying: Flying, jax: dict | ChildError) -> list[list]:
+        """JAX's outputs, eager and perhaps jitted; a crash, hang or exception of JAX is a finding."""
+        if isinstance(jax, ChildError):
+            self.tally.record("findings", findings.died(jax, flying.case.graph))
+            self.tally.reference["died"] += 1
+            return []
+        if "error" in jax:
+            self.tally.record("findings", findings.raised(jax, flying.case.graph))
+            self.tally.reference["raised"] += 1
+            return []
+        self.tally.reference.update({"ops by jax": jax["by_jax"], "movement by numpy": jax["by_numpy"], "ops refused": jax["refused"],
+                                     "cases eager": 1, "cases jitted": int("jit" in jax)})
+        return [jax["outputs"], *([jax["jit"]] if "jit" in jax else [])]
+
+    def _count(self, flying: Flying, done: Outcome, verdict: Verdict) -> None:
+        if verdict.failed:
+            self.failing.append(Failing(flying.case, done, verdict))
+            return
+        self._finding(flying, verdict, jitted=False)
+        if verdict.kind == "vacuous":
+            self.tally.vacuous += 1
+            return
+        self.tally.pairs.update(f"{name} {dtype}" for name, dtype in verdict.coverage)
+        self.tally.ops.update({name for name, _ in verdict.coverage})
+
+    def _finding(self, flying: Flying, verdict: Verdict, jitted: bool) -> None:
+        # Looked into at the end: until then the reference has other requests in its queue.
+        if verdict.kind == "finding":
+            self.odd.append((flying.case, str(verdict.worst), jitted))
+
+    # ----------------------------------------------------------------- afterwards
+    def _examine(self) -> None:
+        """Blame and reduce the failing cases, and name the ops on which JAX is wrong, within the time allowed."""
+        deadline = time.monotonic() + EXAMINE_FINDINGS
+        for k, (case, detail, jitted) in enumerate(self.odd):
+            if time.monotonic() > deadline:
+                self.tally.notes.append(f"{len(self.odd) - k} findings about the reference were not looked into: out of time")
+                break
+            self.tally.record("findings", findings.wrong(self.reference, case.graph, case.args, detail, jitted))
+        self.odd.clear()
+        deadline = time.monotonic() + EXAMINE_ALL
+        for k, failing in enumerate(self.failing):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                self.tally.notes.append(f"{len(self.failing) - k} failing cases were not looked into: out of time")
+                break
+            self.tally.record("failures", self.investigator.examine(failing, min(EXAMINE_ONE, left)))
+        self.failing.clear()

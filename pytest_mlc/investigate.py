@@ -1,0 +1,153 @@
+"""From a failing case to what a person needs: guilty level, smallest graph, stored case, script, and the text that is printed."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pytest_mlc import corpus, repro
+from pytest_mlc.blame import Blame, blame
+from pytest_mlc.child import ChildError
+from pytest_mlc.corpus import Case
+from pytest_mlc.executor import Compiler, Outcome
+from pytest_mlc.oracle import Verdict, judge
+from pytest_mlc.reduce import reduce_case, threshold
+from pytest_mlc.reference import Reference
+from pytest_mlc.service import run_request
+from pytest_mlc.settings import Settings
+from pytest_mlc.tally import Failure
+
+
+@dataclass
+class Failing:
+    """A case with what mlc did on it; `verdict` is None unless mlc ran."""
+
+    case: Case
+    outcome: Outcome
+    verdict: Verdict | None = None
+
+    @property
+    def essence(self) -> str:
+        """What must stay the same while the case shrinks."""
+        return "wrong" if self.outcome.kind == "ran" else self.outcome.essence
+
+
+def attempt(compiler: Compiler, case: Case, twice: bool = False, check: int = 0) -> Failing | None:
+    """Run a case; the failure, or None when it passes (or mlc doesn't support it)."""
+    done = compiler.run(case.graph, case.args, twice=twice, options={"check": check})
+    if done.failed:
+        return Failing(case, done)
+    if done.kind == "ran":
+        verdict = judge(case.graph, case.args, done.outputs)
+        if verdict.failed:
+            return Failing(case, done, verdict)
+    return None
+
+
+class Investigator:
+    """Examines failing cases one after another, within a time limit for each, and remembers which kinds it has seen."""
+
+    SEEN_LIMIT = 3
+
+    def __init__(self, settings: Settings, compiler: Compiler, reference: Reference | None):
+        self.settings, self.compiler, self.reference = settings, compiler, reference
+        self.seen: dict[tuple[str, str], list[Failure]] = {}
+
+    def examine(self, failing: Failing, seconds: float = 20.0, keep: bool = True) -> Failure:
+        """The finished failure. A third look-alike (same kind, same guilty level) is not reduced again but counted with the first.
+
+        With `keep`, the reduced case goes to the corpus and a script beside it, or into the report's folder.
+        """
+        twice, check = failing.outcome.kind == "unstable", int(failing.case.facts.get("check", "0"))
+        self.compiler.stop()  # a clean process: what came before must not matter
+        again = attempt(self.compiler, failing.case, twice, check)
+        if again is None:
+            guilty = Blame("unknown", detail="it does not fail again in a fresh process")
+            return self._finish(failing, guilty, failing.case, "", keep)
+        guilty = self._blame(again)
+        key = (again.essence, guilty.guilty)
+        known = self.seen.setdefault(key, [])
+        if len(known) >= self.SEEN_LIMIT:
+            return replace(known[0], count=1)
+
+        def still(candidate: Case) -> bool:
+            found = attempt(self.compiler, candidate, twice, check)
+            return found is not None and found.essence == again.essence and self._blame(found).guilty == guilty.guilty
+        begun = time.monotonic()
+        small = reduce_case(replace(failing.case, facts=failing.case.facts), still, seconds)
+        self.compiler.stop()
+        last = attempt(self.compiler, small, twice, check) or again
+        edge = threshold(small, still) if time.monotonic() - begun < seconds else ""
+        failure = self._finish(last, self._blame(last), last.case, edge, keep)
+        known.append(failure)
+        return failure
+
+    def _blame(self, failing: Failing) -> Blame:
+        if failing.outcome.kind == "unstable":
+            return Blame("machine code", detail="two runs differ")
+        return blame(self.compiler, failing.case.graph, failing.case.args)
+
+    # ----------------------------------------------------------------- the result
+    def _finish(self, failing: Failing, guilty: Blame, case: Case, edge: str, keep: bool) -> Failure:
+        signature = self._signature(failing, guilty)
+        failing = self._with_jax(failing)
+        headline = self._headline(failing)
+        stored, script = self._paths(signature)
+        if keep:
+            facts = {**case.facts, "kind": failing.essence, "guilty": guilty.guilty, "found": headline}
+            corpus.write(stored, Case(case.graph, case.args, facts))
+        worst = failing.verdict.worst if failing.verdict else None
+        bound, at = (worst.bound, (worst.output, worst.index)) if worst else (0.0, (0, ()))
+        corpus.write_text(script, repro.script(case, f"mlc {failing.essence}: {signature}", f"{headline}\nGuilty: {guilty}", bound, at))
+        body = "".join(f"    {line}\n" for line in str(case.graph).strip().splitlines())
+        types = ", ".join(dict.fromkeys(map(str, case.graph.input_types()))) or "no parameters"
+        count = sum(n.op.name not in ("parameter", "constant") for n in case.graph.nodes)
+        size = f"{count} node{'s' * (count != 1)}, {types}{f'; {edge}' if edge else ''}"
+        text = (f"mlc-fuzz: {headline}\n  guilty: {guilty}\n  smallest: {size}\n{body}"
+                f"  run again:  pytest --mlc-fuzz --mlc-fuzz-replay {self.settings.shown(stored)}\n  script:     {self.settings.shown(script)}")
+        if failing.outcome.log:
+            text += "\n" + "".join(f"    | {line}\n" for line in failing.outcome.log.strip().splitlines()[-12:]).rstrip()
+        if self.settings.report:
+            corpus.write_text(self.settings.report / signature / "failure.txt", text + "\n")
+            corpus.write(self.settings.report / signature / f"{signature}.mlc", Case(case.graph, case.args, case.facts))
+        return Failure(signature, headline, text, self.settings.shown(stored))
+
+    def _paths(self, signature: str):
+        folder = self.settings.report / signature if self.settings.report else self.settings.corpus
+        return self.settings.corpus / f"{signature}{corpus.SUFFIX}", folder / f"repro_{signature}.py"
+
+    def _signature(self, failing: Failing, guilty: Blame) -> str:
+        """Six digits of a hash of what makes failures alike: kind, guilty level, the reduced graph's ops and its dtypes."""
+        graph = failing.case.graph
+        ops = sorted({n.op.name for n in graph.nodes} - {"parameter", "constant"})
+        dtypes = sorted({t.dtype.name for t in graph.output_types()})
+        return hashlib.sha256(repr((failing.essence, guilty.guilty, ops, dtypes)).encode()).hexdigest()[:6]
+
+    def _with_jax(self, failing: Failing) -> Failing:
+        """The verdict once more, with JAX's answer in it where JAX gives one."""
+        if self.reference is None or failing.verdict is None:
+            return failing
+        try:
+            answer = self.reference.ask(run_request(failing.case.graph, failing.case.args), 60.0)
+        except ChildError:
+            return failing
+        if "error" in answer:
+            return failing
+        worst = failing.verdict.worst
+        if worst is None:
+            return failing
+        value = np.asarray(answer["outputs"][worst.output])[worst.index]
+        return replace(failing, verdict=replace(failing.verdict, worst=replace(worst, jax=value)))
+
+    def _headline(self, failing: Failing) -> str:
+        outcome, verdict = failing.outcome, failing.verdict
+        if verdict is None:
+            return f"{outcome.kind.upper()}  {(outcome.detail.splitlines() or [''])[0][:300]}"
+        worst = verdict.worst
+        if worst is None:
+            return f"WRONG  {verdict.reason}"
+        place, _, _ = str(worst).partition(", bound")
+        return f"WRONG  max error {worst.error:.2g} against a bound of {worst.bound:.2g}  ({place})"

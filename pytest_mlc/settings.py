@@ -1,0 +1,96 @@
+"""The campaign's options, read and checked: what may be wrong with them is said before anything runs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+DEFAULT_BUDGET = "60s"
+DEFAULT_CORPUS = "tests/mlc_corpus"
+
+
+class SettingError(Exception):
+    """An option's value that cannot be used; the message names the option and says what it takes."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One campaign. Exactly one of `seconds` and `graphs` is set; `shard` is (i, n) with 1 <= i <= n; `stream` is this process's (k, n)."""
+
+    seed: int = 0
+    seconds: float | None = 60.0
+    graphs: int | None = None
+    shard: tuple[int, int] = (1, 1)
+    stream: tuple[int, int] = (0, 1)
+    ops: tuple[str, ...] | None = None
+    dtypes: tuple[str, ...] | None = None
+    root: Path = field(default_factory=Path.cwd)
+    corpus: Path = Path(DEFAULT_CORPUS)
+    report: Path | None = None
+    replay: Path | None = None
+
+    @property
+    def lane(self) -> tuple[int, int]:
+        """This process's number among all processes of all shards, and how many those are."""
+        (i, n), (k, workers) = self.shard, self.stream
+        return (i - 1) * workers + k, n * workers
+
+    @property
+    def share(self) -> int | None:
+        """How many of the budget's graphs fall to this process."""
+        if self.graphs is None:
+            return None
+        k, workers = self.stream
+        return self.graphs // workers + (k < self.graphs % workers)
+
+    def shown(self, path: Path) -> str:
+        """A path as a person would type it from the root folder."""
+        try:
+            return path.resolve().relative_to(self.root.resolve()).as_posix()
+        except ValueError:
+            return str(path)
+
+
+def parse_budget(text: str) -> tuple[float | None, int | None]:
+    """"60s", "30m" or "2h" -> (seconds, None); "1000" -> (None, graphs). Raises SettingError."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smh]?)", text.strip())
+    if match and match[2]:
+        seconds = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+        if seconds > 0:
+            return seconds, None
+    elif match and "." not in match[1] and int(match[1]) > 0:
+        return None, int(match[1])
+    raise SettingError(f"--mlc-fuzz-budget={text}: give a time like 60s, 30m or 2h, or a number of graphs like 1000")
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """"2/4" -> (2, 4). Raises SettingError."""
+    match = re.fullmatch(r"([0-9]+)/([0-9]+)", text.strip())
+    if match and 1 <= int(match[1]) <= int(match[2]):
+        return int(match[1]), int(match[2])
+    raise SettingError(f"--mlc-fuzz-shard={text}: give i/n with 1 <= i <= n, like 1/4")
+
+
+def parse_ops(text: str | None) -> tuple[str, ...] | None:
+    """Comma-separated names of ops. Raises SettingError for an unknown one."""
+    if not text:
+        return None
+    import mlc.ops
+    names = tuple(dict.fromkeys(n.strip() for n in text.split(",") if n.strip()))
+    unknown = [n for n in names if n not in mlc.ops.REGISTRY]
+    if unknown or not names:
+        raise SettingError(f"--mlc-fuzz-ops: unknown op {', '.join(unknown) or text!r}; known: {', '.join(sorted(mlc.ops.REGISTRY))}")
+    return names
+
+
+def parse_dtypes(text: str | None) -> tuple[str, ...] | None:
+    """Comma-separated dtypes, by short or NumPy name. Raises SettingError for an unknown one."""
+    if not text:
+        return None
+    from mlc.core.dtype import as_dtype
+    from mlc.core.errors import DtypeError
+    try:
+        return tuple(dict.fromkeys(as_dtype(n.strip()).name for n in text.split(",") if n.strip()))
+    except DtypeError as error:
+        raise SettingError(f"--mlc-fuzz-dtypes={text}: {error}") from None

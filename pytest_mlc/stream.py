@@ -1,0 +1,59 @@
+"""The stream of fresh programs of one process: case i of lane k is the same program on every machine and in every run.
+
+Each case has a goal, an (op, dtype) of the registry, so that every op is exercised over every dtype it accepts; palettes of
+shapes rotate, so that the reference stays warm; one case in eight carries special values.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from mlc_strategies.ingredients import placeable
+from mlc_strategies.recipe import Config, Program, build
+from mlc_strategies.shapes import TRIPLES, Palette
+
+import mlc.ops
+from mlc.core import dtype as dt
+from pytest_mlc.evaluator import BoundsEvaluator
+from pytest_mlc.settings import Settings
+
+# Cases that share a palette before the next one comes.
+EPOCH = 60
+SPECIAL_EVERY, JIT_EVERY, TWICE_EVERY, CHECK_EVERY = 8, 20, 16, 11
+
+
+@dataclass
+class Fresh:
+    """A generated program, its number in the stream, and how it is to be run."""
+
+    number: int
+    program: Program
+    special: bool
+    jit: bool
+    twice: bool
+    check: int
+
+
+class Stream:
+    """Programs of one lane."""
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+        self.lane, self.lanes = settings.lane
+        self.dtypes = tuple(dt.parse_dtype(d) for d in settings.dtypes) if settings.dtypes else dt.ALL
+        config = Config(ops=settings.ops, dtypes=self.dtypes)
+        self.goals = [(name, d) for name in placeable(config) for d in mlc.ops.REGISTRY[name].dtypes if d in self.dtypes]
+        random.Random(f"goals {settings.seed}").shuffle(self.goals)
+        self.evaluator = BoundsEvaluator()
+
+    def case(self, i: int) -> Fresh:
+        """Case number i."""
+        source = random.Random(f"{self.settings.seed} {self.lane}/{self.lanes} {i}")
+        number = i * self.lanes + self.lane
+        epoch = self.lane * (len(TRIPLES) // 3 + 1) + i // EPOCH
+        special = i % SPECIAL_EVERY == SPECIAL_EVERY - 1
+        config = Config(Palette.number(self.settings.seed + epoch), self.settings.ops, self.dtypes, steps=(0, 8),
+                        special=special, goal=self.goals[number % len(self.goals)] if self.goals else None)
+        return Fresh(number, build(source, config, self.evaluator), special, i % JIT_EVERY == JIT_EVERY - 1, i % TWICE_EVERY == 3,
+                     1 if i % CHECK_EVERY == 5 else 0)

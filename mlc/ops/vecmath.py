@@ -170,17 +170,35 @@ def logistic(x: Expr) -> Expr:
 
 
 # --------------------------------------------------------------------------- logarithms
+# Exponents are lifted by this in an f64's integer, to be positive there, because AVX2 lacks arithmetic shifts and
+# conversions of 64-bit integers.
+_RISE = {f32: 0, f64: 2048}
+
+
+def _above_sqrt_half(dtype: DType, less: int = 0) -> Expr:
+    """What to take from the bits of x, so that above the mantissa field remains the n (+ rise) of x = 2^(n - less) m with
+    sqrt(1/2) <= m < sqrt(2)."""
+    return const(ex.float_bits(math.sqrt(0.5), dtype) + ((less - _RISE[dtype]) << _field(dtype)), dt.sint_of(dtype))
+
+
+def _exponent(rest: Expr, dtype: DType) -> tuple[Expr, Expr]:
+    """(n + rise, float n) of what remains."""
+    if dtype is f32:
+        n = shr_arith(rest, _field(dtype))
+        return n, convert(n, f32)
+    n, whole = shr_logical(rest, _field(dtype)), 2.0 ** _field(dtype)
+    return n, _float(n | const(ex.float_bits(whole, dtype), rest.dtype)) - (whole + _RISE[dtype])
+
+
 def _split(x: Expr) -> tuple[Expr, Expr]:
     """(e, f) with x = 2^e (1 + f) and sqrt(1/2) <= 1 + f < sqrt(2), for finite x > 0, subnormals too."""
-    dtype, field = x.dtype, _field(x.dtype)
-    integer = dt.sint_of(dtype)
-    lift = dt.MANTISSA[dtype]
-    origin = const(ex.float_bits(math.sqrt(0.5), dtype), integer)
+    dtype, lift = x.dtype, dt.MANTISSA[x.dtype]
     tiny = x < 2.0 ** dt.MIN_EXPONENT[dtype]
-    offset = select(tiny, const(origin.attr + (lift << field), integer), origin)
-    bits = _bits(select(tiny, x * 2.0 ** lift, x)) - offset
-    f = _float((bits & const((1 << field) - 1, integer)) + origin) - 1.0
-    return convert(shr_arith(bits, field), dtype), f
+    start = select(tiny, _above_sqrt_half(dtype, lift), _above_sqrt_half(dtype))
+    rest = _bits(select(tiny, x * 2.0 ** lift, x)) - start
+    mantissa = rest & const((1 << _field(dtype)) - 1, rest.dtype)
+    f = _float(mantissa + const(ex.float_bits(math.sqrt(0.5), dtype), rest.dtype)) - 1.0
+    return _exponent(rest, dtype)[1], f
 
 
 def _log_specials(x: Expr, result: Expr) -> Expr:
@@ -205,13 +223,12 @@ def log(x: Expr) -> Expr:
 def log1p(x: Expr) -> Expr:
     """log(1 + x): the exponent is that of the rounded 1 + x, but f comes from x by one fma, so nothing of x is lost."""
     dtype, field = x.dtype, _field(x.dtype)
-    integer = dt.sint_of(dtype)
     u = x + 1.0
-    e = shr_arith(_bits(u) - const(ex.float_bits(math.sqrt(0.5), dtype), integer), field)
+    n, e = _exponent(_bits(u) - _above_sqrt_half(dtype), dtype)
     # 2^(2 - e), which is normal for every e, against x / 4.
-    scale = _float(shl(const(_bias(dtype) + 2, integer) - e, field))
+    scale = _float(shl(const(_bias(dtype) + 2 + _RISE[dtype], n.dtype) - n, field))
     f = fma(x * 0.25, scale, fma(scale, 0.25, -1.0))
-    result = _log_of(convert(e, dtype), f)
+    result = _log_of(e, f)
     return select(ex.absolute(x) < 2.0 ** -(field + 2), x, _log_specials(u, result))
 
 

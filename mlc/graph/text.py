@@ -32,6 +32,10 @@ def _inline_operands(graph: Graph, node: Node) -> set[int]:
     return {k for k, s in enumerate(splat) if s and named and types[k] == named[-1]}
 
 
+def _only_ints(value: object) -> bool:
+    return all(map(_only_ints, value)) if isinstance(value, tuple) else type(value) is int
+
+
 def _attr_text(name: str, value: object) -> str:
     if isinstance(value, Literal):
         return value.text()
@@ -214,6 +218,8 @@ class _GraphReader:
                     self._skip_literal()
                 else:
                     attrs[key] = self._pair() if r.peek() == "(" else read_attr(r)
+                    if definition.attrs.get(key) in ("int", "ints", "axes", "pairs") and not _only_ints(attrs[key]):
+                        r.fail(f"{op_name}: {key} takes integers, got {format_attr(attrs[key])}")
                 if not r.accept(","):
                     r.expect("}")
                     break

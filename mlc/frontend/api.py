@@ -20,7 +20,8 @@ from mlc.frontend.source import locate
 
 NUMPY: dict[str, Callable] = {}
 NN: dict[str, Callable] = {}
-_NAMESPACES = {"numpy": NUMPY, "nn": NN}
+LINALG: dict[str, Callable] = {}
+_NAMESPACES = {"numpy": NUMPY, "nn": NN, "linalg": LINALG}
 
 _jax_types: dict[type, bool] = {}
 
@@ -65,7 +66,7 @@ def _for_jax(value: object) -> object:
 
 def _jax_function(namespace: str, name: str) -> Callable | None:
     jax = sys.modules.get("jax")
-    return getattr(jax.numpy if namespace == "numpy" else jax.nn, name, None)
+    return getattr({"numpy": jax.numpy, "nn": jax.nn, "linalg": jax.numpy.linalg}[namespace], name, None)
 
 
 def public(function: Callable | None = None, *, name: str = "", aliases: tuple[str, ...] = (), namespace: str = "numpy",

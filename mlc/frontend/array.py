@@ -72,13 +72,15 @@ class Array:
         return int(self.concrete("int()", "use .astype(int), or make the argument static (static_argnums)"))
 
     def __float__(self) -> float:
-        return float(self.concrete("float()", "use .astype(float) and the functions of mlc.numpy instead of math, or make the argument static (static_argnums)"))
+        return float(self.concrete("float()", "use .astype(float) and the functions of mlc.numpy instead of math, or make the argument static "
+                                              "(static_argnums)"))
 
     def __complex__(self) -> complex:
         return complex(self.concrete("complex()", "mlc has no complex dtypes"))
 
     def __index__(self) -> int:
-        value = self.concrete("index", "sizes, axes and indices must be known when the function is recorded: make the argument static (static_argnums)")
+        value = self.concrete("index", "sizes, axes and indices must be known when the function is recorded: make the argument static "
+                                       "(static_argnums)")
         return value[()].__index__()
 
     def item(self, *index: int):

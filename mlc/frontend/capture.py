@@ -12,6 +12,7 @@ from typing import Any
 from mlc.core.dims import TensorType
 from mlc.core.errors import TraceError, UnsupportedError
 from mlc.frontend import (
+    einsum,  # noqa: F401  registers itself
     methods,  # noqa: F401  gives arrays their operators
     tree,
     unsupported,  # noqa: F401  registers names
@@ -146,8 +147,8 @@ def _run(fn: Callable, args: list, kwargs: dict, name: str):
     except Exception as error:
         if touched_jax(error):
             raise UnsupportedError(
-                f"{name} calls jax with a traced value ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}); functions written "
-                "with jax.numpy or jax.lax cannot be captured yet: write it with operators, array methods, NumPy functions or mlc.numpy") from error
+                f"{name} calls jax with a traced value ({type(error).__name__}: {(str(error).splitlines() or [''])[0]}); functions written with "
+                "jax.numpy or jax.lax cannot be captured yet: write it with operators, array methods, NumPy functions or mlc.numpy") from error
         raise
 
 

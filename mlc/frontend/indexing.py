@@ -19,7 +19,7 @@ from mlc.frontend.api import public
 from mlc.frontend.array import Array
 from mlc.frontend.manipulation import _shaped, joined, part, sliced
 from mlc.frontend.primitives import array_of, full, select
-from mlc.frontend.promotion import as_array, broadcast, convert, promote_dtypes
+from mlc.frontend.promotion import as_array, broadcast, checked, convert, promote, promote_dtypes, to_inexact
 from mlc.frontend.record import emit
 from mlc.frontend.source import locate
 
@@ -204,7 +204,8 @@ def take_static(x: Array, index: np.ndarray, axis: int) -> Array:
     """Elements along an axis at indices known now, as joined slices; UnsupportedError when there would be too many."""
     size = x.type.shape[axis]
     if index.size and (int(index.min()) < -size or int(index.max()) >= size):
-        raise OutOfBoundsError(f"index {int(index.min() if int(index.min()) < -size else index.max())} is out of bounds for axis {axis} with size {size}")
+        worst = int(index.min()) if int(index.min()) < -size else int(index.max())
+        raise OutOfBoundsError(f"index {worst} is out of bounds for axis {axis} with size {size}")
     index = np.where(index < 0, index + size, index).astype(np.int64)
     if not index.size:
         return part(x, axis, 0, 0)
@@ -258,7 +259,8 @@ class At:
         try:
             items = tuple(map(_item, _plain_tuple(index)))
             if any(isinstance(i, np.ndarray) for i in items):
-                raise UnsupportedError("x.at with an index array needs scatter, which is not available yet; use slices, or mlc.numpy.where with a mask")
+                raise UnsupportedError(
+                    "x.at with an index array needs scatter, which is not available yet; use slices, or mlc.numpy.where with a mask")
             return AtIndex(self.x, Index(self.x.type.shape, _expand(items, self.x.ndim)))
         except (ShapeError, UnsupportedError) as error:
             locate(error, "at")
@@ -320,12 +322,13 @@ class AtIndex:
     mul = multiply
 
     def divide(self, values, **kwargs) -> Array:
-        """x with x[index] /= values."""
-        return self._update("divide", values, binary.true_divide)
+        """x with x[index] /= values; an integer x becomes floating, its values first x's dtype (as in JAX)."""
+        (wide,) = promote(self.x, to=to_inexact)
+        return AtIndex(wide, self.index)._update("divide", convert(as_array(checked(values)), self.x.type.dtype), binary.true_divide)
 
     def power(self, values, **kwargs) -> Array:
-        """x with x[index] **= values."""
-        return self._update("power", values, binary.power)
+        """x with x[index] **= values, in x's dtype."""
+        return self._update("power", convert(as_array(checked(values)), self.x.type.dtype), binary.power)
 
     def min(self, values, **kwargs) -> Array:
         """x with x[index] = minimum(x[index], values)."""

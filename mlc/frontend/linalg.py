@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 
-from mlc.core.dims import TensorType, broadcast_shapes, normalize_axis
+from mlc.core import dtype as dt
+from mlc.core.dims import TensorType, broadcast_shapes, normalize_axes, normalize_axis
 from mlc.core.dtype import as_dtype
-from mlc.core.errors import ShapeError
+from mlc.core.errors import ShapeError, UnsupportedError
 from mlc.frontend.api import public
 from mlc.frontend.array import Array
+from mlc.frontend.binary import power
 from mlc.frontend.creation import eye
-from mlc.frontend.manipulation import _shaped, broadcast_to, expand_dims, moveaxis, permuted, ravel
+from mlc.frontend.manipulation import _shaped, broadcast_to, expand_dims, moveaxis, part, permuted, ravel, squeeze, stack
 from mlc.frontend.primitives import array_of, like, select
-from mlc.frontend.promotion import broadcast, convert, promote, promote_dtypes
+from mlc.frontend.promotion import broadcast, convert, promote, promote_dtypes, to_inexact
 from mlc.frontend.record import emit
-from mlc.frontend.reductions import sum_
+from mlc.frontend.reductions import max_, min_, sum_
+from mlc.ops.contraction import _WIDER
 
 
 def describe(x: Array, what: str) -> str:
@@ -37,7 +40,6 @@ def dot_general(x: Array, y: Array, contract: tuple, batch: tuple = ((), ()), pr
     wanted = own if preferred is None else as_dtype(preferred)
     if own.kind == "b":
         # There is no dot of bools: count in int32, and some count is nonzero exactly when some product was true.
-        from mlc.core import dtype as dt
         counts = dot_general(convert(x, dt.i32), convert(y, dt.i32), contract, batch)
         return convert(emit("ne", (counts, like(counts, 0)), weak=False), wanted)
     out = emit("dot_general", (x, y), {"contract": contract, "batch": batch}, TensorType(shape, _dot_dtype(own, wanted)), weak)
@@ -46,7 +48,6 @@ def dot_general(x: Array, y: Array, contract: tuple, batch: tuple = ((), ()), pr
 
 def _dot_dtype(own, wanted):
     """The dtype that the op itself gives: a wider preferred one, otherwise the operands'."""
-    from mlc.ops.contraction import _WIDER
     return wanted if wanted in _WIDER.get(own, ()) else own
 
 
@@ -68,7 +69,8 @@ def _check_contraction(x: Array, y: Array, i: int, j: int) -> None:
     advice = ""
     if y.ndim >= 2 and x.type.shape[i] == y.type.shape[-1] and j == y.ndim - 2:
         advice = f". Transpose the right operand, or contract its axis {y.ndim - 1}"
-    raise ShapeError(f"{left} and {right}; contracting axis {i} of the left ({x.type.shape[i]}) with axis {j} of the right ({y.type.shape[j]}){advice}")
+    raise ShapeError(f"{left} and {right}; contracting axis {i} of the left ({x.type.shape[i]}) "
+                     f"with axis {j} of the right ({y.type.shape[j]}){advice}")
 
 
 @public
@@ -201,7 +203,6 @@ def kron(a, b):
 @public
 def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
     """Cross product of vectors with 2 or 3 elements."""
-    from mlc.frontend.manipulation import stack
     if axis is not None:
         axisa = axisb = axisc = axis
     x, y = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
@@ -238,7 +239,6 @@ def diagonal(a, offset=0, axis1=0, axis2=1):
     # A diagonal is every (m + 1)-th element of the flattened matrix.
     flat = _shaped(x, (*lead, n * m))
     start = offset if offset >= 0 else -offset * m
-    from mlc.frontend.manipulation import part
     return part(flat, len(lead), start, start + (size - 1) * (m + 1) + 1, m + 1) if size else part(flat, len(lead), 0, 0)
 
 
@@ -257,17 +257,52 @@ def diag(v, k=0):
     return select(eye(size, size, k, dtype=bool), broadcast_to(padded, (size, size)), like(broadcast(padded, (size, size)), 0))
 
 
-@public(name="norm")
-def vector_norm(x, ord=None, axis=None, keepdims=False):
-    """Euclidean, 1- or infinity-norm of vectors; Frobenius norm of matrices."""
-    from mlc.core.errors import UnsupportedError
-    from mlc.frontend.promotion import to_inexact
-    from mlc.frontend.reductions import max_, min_
+# --------------------------------------------------------------------------- norms
+def _root_of_squares(x: Array, axis, keepdims: bool) -> Array:
+    return emit("sqrt", (sum_(emit("mul", (x, x)), axis, keepdims=keepdims),))
+
+
+@public(namespace="linalg")
+def vector_norm(x, /, *, axis=None, keepdims=False, ord=2):
+    """(sum of |x| ** ord) ** (1 / ord) over axes; inf, -inf and 0 as in NumPy."""
     (x,) = promote(x, to=to_inexact)
+    axes = normalize_axes(axis, x.ndim, "axis")
     size = emit("abs", (x,))
-    if ord in (None, 2, "fro") and not (ord == 2 and axis is None and x.ndim == 2):
-        return emit("sqrt", (sum_(emit("mul", (x, x)), axis, keepdims=keepdims),))
-    if x.ndim == 1 or hasattr(axis, "__index__"):
-        if ord in (1, math.inf, -math.inf):
-            return {1: sum_, math.inf: max_, -math.inf: min_}[ord](size, axis, keepdims=keepdims)
-    raise UnsupportedError(f"the norm of order {ord!r} over axis {axis!r} of {x.type} is not available")
+    if ord is None or ord == 2:
+        return _root_of_squares(x, axes, keepdims)
+    if ord in (math.inf, -math.inf):
+        return (max_ if ord > 0 else min_)(size, axes, keepdims=keepdims, initial=0 if ord > 0 else None)
+    if ord == 0:
+        return sum_(emit("ne", (x, like(x, 0)), weak=False), axes, dtype=x.type.dtype, keepdims=keepdims)
+    if isinstance(ord, str):
+        raise ShapeError(f"order {ord!r} is not one of a vector's; use a number, or mlc.numpy.inf")
+    if ord == 1:
+        return sum_(size, axes, keepdims=keepdims)
+    return power(sum_(power(size, float(ord)), axes, keepdims=keepdims), 1.0 / ord)
+
+
+@public(namespace="linalg")
+def matrix_norm(x, /, *, keepdims=False, ord="fro"):
+    """The norm of the last two axes: "fro", 1, -1, inf or -inf."""
+    return norm(x, ord, (-2, -1), keepdims)
+
+
+@public(namespace="linalg")
+def norm(x, ord=None, axis=None, keepdims=False):
+    """A vector norm over one axis, a matrix norm over two; over all axes the root of the sum of squares."""
+    (x,) = promote(x, to=to_inexact)
+    if axis is None and ord is None:
+        return _root_of_squares(x, None, keepdims)
+    axes = [normalize_axis(a, x.ndim, "axis") for a in (range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,))]
+    if len(axes) == 1:
+        return vector_norm(x, ord=2 if ord is None else ord, axis=axes[0], keepdims=keepdims)
+    if len(axes) != 2:
+        raise ShapeError(f"axis={axis!r} of {x.type} names {len(axes)} axes; one gives a vector norm, two a matrix norm")
+    if ord in (None, "f", "fro"):
+        return _root_of_squares(x, tuple(axes), keepdims)
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise UnsupportedError(f"the matrix norm of order {ord!r} needs singular values, which are not available")
+    row, column = axes if abs(ord) == 1 else axes[::-1]
+    sums = sum_(emit("abs", (x,)), row, keepdims=True)
+    out = (max_ if ord > 0 else min_)(sums, column, keepdims=True, initial=0 if ord > 0 else None)
+    return out if keepdims else squeeze(out, tuple(axes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -110,12 +111,8 @@ def broadcast_to(x, shape):
 def broadcast_arrays(*arrays):
     """All of them in their common shape."""
     found = [array_of(x) for x in arrays]
-    shape = broadcast_shapes_of(*(x.type.shape for x in found))
+    shape = broadcast_shapes(*(x.type.shape for x in found))
     return [broadcast(x, shape) for x in found]
-
-
-def broadcast_shapes_of(*shapes) -> tuple:
-    return broadcast_shapes(*shapes)
 
 
 @public(name="broadcast_shapes")
@@ -267,7 +264,7 @@ def _parts(arrays: object, dtype: object) -> list[Array]:
     parts = list(arrays)
     if not parts:
         raise ShapeError("at least one array is needed")
-    return [asarray(p, dtype) for p in parts] if dtype is not None else promote_dtypes(*(array_of(p) if isinstance(p, (Array, np.ndarray)) else p for p in parts))
+    return [asarray(p, dtype) for p in parts] if dtype is not None else promote_dtypes(*parts)
 
 
 @public(name="concatenate", aliases=("concat",))
@@ -347,7 +344,7 @@ def _split(a, indices_or_sections, axis, uneven: bool) -> list[Array]:
     else:
         inner = [operator.index(i) for i in indices_or_sections]
         cuts = [0, *(min(max(i + size if i < 0 else i, 0), size) for i in inner), size]
-    return [part(x, axis, start, limit) for start, limit in zip(cuts, cuts[1:])]
+    return [part(x, axis, start, limit) for start, limit in itertools.pairwise(cuts)]
 
 
 @public
@@ -389,7 +386,8 @@ def repeat(a, repeats, axis=None, *, total_repeat_length=None):
     if counts.size == 1:
         times = operator.index(counts.reshape(-1)[0])
         spread = [*x.type.shape[:axis + 1], times, *x.type.shape[axis + 1:]]
-        out = emit("broadcast_in_dim", (x,), {"dims": tuple(i for i in range(x.ndim + 1) if i != axis + 1)}, TensorType(shape_of(tuple(spread)), x.type.dtype))
+        dims = tuple(i for i in range(x.ndim + 1) if i != axis + 1)
+        out = emit("broadcast_in_dim", (x,), {"dims": dims}, TensorType(shape_of(tuple(spread)), x.type.dtype))
         return _shaped(out, [*x.type.shape[:axis], size * times, *x.type.shape[axis + 1:]])
     if counts.shape != (size,):
         raise ShapeError(f"repeats {counts.tolist()} must be one count, or one for each of the {size} elements along axis {axis}")

@@ -6,7 +6,7 @@ import numpy as np
 
 from mlc.core.errors import MlcError, TraceError, UnsupportedError
 from mlc.frontend import reductions
-from mlc.frontend.api import NUMPY
+from mlc.frontend.api import LINALG, NUMPY
 from mlc.frontend.source import locate
 
 _REDUCE = {
@@ -14,7 +14,8 @@ _REDUCE = {
     "logical_and": reductions.all_, "logical_or": reductions.any_, "bitwise_and": reductions.all_, "bitwise_or": reductions.any_,
 }
 # Arguments that mean nothing here when they have these values.
-_HARMLESS = {"out": (None, (None,)), "where": (True,), "casting": ("same_kind", "unsafe", "safe"), "order": ("K", "C", "A", None), "subok": (True, False)}
+_HARMLESS = {"out": (None, (None,)), "where": (True,), "casting": ("same_kind", "unsafe", "safe"), "order": ("K", "C", "A", None),
+             "subok": (True, False)}
 
 
 def _fail(name: str, message: str, kind: type[MlcError] = UnsupportedError):
@@ -26,7 +27,9 @@ def _clean(name: str, kwargs: dict) -> dict:
     out = kwargs.get("out")
     if out is not None and any(o is not None for o in (out if isinstance(out, tuple) else (out,))):
         _fail(name, "a NumPy array cannot receive a recorded value; write y = y + x instead of y += x, and use the result", TraceError)
-    return {k: v for k, v in kwargs.items() if not (k in _HARMLESS and any(v is h or (isinstance(h, (str, tuple)) and v == h) for h in _HARMLESS[k]))}
+    def harmless(key: str, value: object) -> bool:
+        return any(value is h or (isinstance(h, (str, tuple)) and isinstance(value, type(h)) and value == h) for h in _HARMLESS.get(key, ()))
+    return {k: v for k, v in kwargs.items() if not harmless(k, v)}
 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple, kwargs: dict):
@@ -52,16 +55,10 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple, kwargs: dict):
     return found if dtype is None else found.astype(dtype)
 
 
-_LINALG = {"norm": "norm", "matmul": "matmul", "outer": "outer", "vecdot": "vecdot", "tensordot": "tensordot", "trace": "trace", "diagonal": "diagonal",
-           "matrix_transpose": "matrix_transpose", "cross": "cross"}
-
-
 def call_function(function, args: tuple, kwargs: dict):
-    """`__array_function__`: the function of the same name in `mlc.numpy`."""
-    name = function.__name__
-    if function.__module__ == "numpy.linalg":
-        name = _LINALG.get(name, "")
-    found = NUMPY.get(name) if function.__module__ in ("numpy", "numpy.linalg") else None
+    """`__array_function__`: the function of the same name in `mlc.numpy` or `mlc.numpy.linalg`."""
+    name, module = function.__name__, function.__module__
+    found = {"numpy": NUMPY, "numpy.linalg": {**NUMPY, **LINALG}}.get(module, {}).get(name)
     if found is None:
-        _fail(f"{function.__module__}.{function.__name__}", "this NumPy function is not available on recorded values; use a function of mlc.numpy")
+        _fail(f"{module}.{name}", "this NumPy function is not available on recorded values; use a function of mlc.numpy")
     return found(*args, **_clean(name, kwargs))

@@ -12,6 +12,7 @@ from mlc.core.dtype import DType, as_dtype
 from mlc.core.errors import DtypeError, ShapeError
 from mlc.frontend.api import public
 from mlc.frontend.array import Array
+from mlc.frontend.binary import isclose
 from mlc.frontend.primitives import array_of, compare, full, like, refuse_out, select, to_bool
 from mlc.frontend.promotion import as_array, broadcast, convert, promote, promote_dtypes, to_inexact, to_numeric
 from mlc.frontend.record import emit
@@ -262,7 +263,6 @@ def nanmean(a, axis=None, dtype=None, out=None, keepdims=False, where=None):
 @public
 def allclose(a, b, rtol=1e-05, atol=1e-08, equal_nan: bool = False):
     """Whether every element is close (`isclose`)."""
-    from mlc.frontend.unary import isclose
     return all_(isclose(a, b, rtol, atol, equal_nan))
 
 

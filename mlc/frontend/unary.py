@@ -179,7 +179,7 @@ def round_(a, decimals: int = 0, out=None):
     if decimals > math.log10(2.0 ** min(dt.MAX_EXPONENT[dtype] + 1, 1023)):
         return x
     wide = convert(x, dt.f32, x.weak) if dtype is dt.f16 else x
-    factor = like(wide, 10 ** decimals if decimals > 0 else 10.0 ** decimals)
+    factor = like(wide, float(10 ** decimals) if decimals > 0 else 10.0 ** decimals)
     return convert(emit("div", (emit("round", (emit("mul", (wide, factor)),)), factor)), dtype, x.weak)
 
 

@@ -13,9 +13,11 @@ _DECOMPOSITION = "matrix decompositions are not there; compute them outside with
 
 REASONS = {
     **dict.fromkeys(("cumsum", "cumprod", "cumulative_sum", "cumulative_prod", "cummax", "cummin"), _SCAN),
-    **dict.fromkeys(("sort", "argsort", "lexsort", "partition", "argpartition", "median", "quantile", "percentile", "searchsorted", "digitize"), _SORT),
+    **dict.fromkeys(("sort", "argsort", "lexsort", "partition", "argpartition", "median", "quantile", "percentile", "searchsorted",
+                     "digitize"), _SORT),
     **dict.fromkeys(("take_along_axis", "put_along_axis", "put", "choose", "compress", "bincount", "histogram"), _GATHER),
-    **dict.fromkeys(("nonzero", "argwhere", "flatnonzero", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values", "extract"), _SHAPE),
+    **dict.fromkeys(("nonzero", "argwhere", "flatnonzero", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+                     "extract"), _SHAPE),
     **dict.fromkeys(("fft", "ifft", "convolve", "correlate"), "transforms and convolutions are not there yet"),
     **dict.fromkeys(("inv", "solve", "svd", "eigh", "qr", "cholesky", "det", "slogdet", "pinv", "matrix_rank"), _DECOMPOSITION),
 }

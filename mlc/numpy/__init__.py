@@ -10,6 +10,7 @@ import numpy as _np
 from ml_dtypes import bfloat16
 from numpy import e, euler_gamma, float16, float32, float64, inf, int8, int16, int32, int64, nan, newaxis, pi, uint8, uint16, uint32, uint64
 
+from mlc.frontend import einsum as _einsum  # noqa: F401  registers itself
 from mlc.frontend import methods as _methods  # noqa: F401  gives arrays their operators
 from mlc.frontend import unsupported as _unsupported  # noqa: F401  registers names
 from mlc.frontend.api import NUMPY as _NUMPY
@@ -30,8 +31,10 @@ from mlc.frontend.info import (
 bool = bool_ = _np.bool_
 globals().update(_NUMPY)
 
+from mlc.numpy import linalg  # noqa: E402
+
 __all__ = [
     "__array_api_version__", "__array_namespace_info__", "bfloat16", "bool", "bool_", "can_cast", "dtype", "e", "euler_gamma", "finfo", "float16",
-    "float32", "float64", "iinfo", "inf", "int8", "int16", "int32", "int64", "isdtype", "issubdtype", "nan", "ndarray", "newaxis", "pi",
+    "float32", "float64", "iinfo", "inf", "int8", "int16", "int32", "int64", "isdtype", "issubdtype", "linalg", "nan", "ndarray", "newaxis", "pi",
     "promote_types", "result_type", "uint8", "uint16", "uint32", "uint64", *sorted(_NUMPY),
 ]

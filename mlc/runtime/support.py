@@ -1,40 +1,51 @@
 """The support library: the native code that every program may call, built once per process and never unloaded.
 
-It holds the call that shields a program from the thread's floating-point settings, and the f16/bf16 conversions that
-the CPU may lack. Programs link against it (see `mlc.runtime.orc`).
+It holds the call that shields a program from the thread's floating-point settings, the f16/bf16 conversions that the CPU
+may lack, and the worker pool. Programs link against it (see `mlc.runtime.orc`).
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections.abc import Sequence
 
 from mlc.cache.store import Cache, cache_key, default_cache
 from mlc.codegen.target import Target, compile_object, get_target
 from mlc.core.errors import CodegenError, OptionError
-from mlc.runtime import convert_ir
+from mlc.runtime import convert_ir, threads_ir
 from mlc.runtime.orc import Library
 
 # `mlc_call(program, bufs)`: IEEE settings inside (round to nearest, subnormals kept, no traps), the caller's afterwards.
-_CALL_X86 = """
+# `mlc_default_fp()`: those settings for a thread of our own.
+_X86 = """
 declare void @llvm.x86.sse.stmxcsr(ptr)
 declare void @llvm.x86.sse.ldmxcsr(ptr)
+@mlc_default_mxcsr = internal constant i32 8064, align 4
+
+define internal void @mlc_default_fp() nounwind {
+  call void @llvm.x86.sse.ldmxcsr(ptr @mlc_default_mxcsr)
+  ret void
+}
 
 define void @mlc_call(ptr %program, ptr %bufs) nounwind {
   %saved = alloca i32, align 4
-  %default = alloca i32, align 4
   call void @llvm.x86.sse.stmxcsr(ptr %saved)
-  store i32 8064, ptr %default, align 4
-  call void @llvm.x86.sse.ldmxcsr(ptr %default)
+  call void @llvm.x86.sse.ldmxcsr(ptr @mlc_default_mxcsr)
   call void %program(ptr %bufs)
   call void @llvm.x86.sse.ldmxcsr(ptr %saved)
   ret void
 }
 """
-_CALL_AARCH64 = """
+_AARCH64 = """
 declare i64 @llvm.aarch64.get.fpcr()
 declare void @llvm.aarch64.set.fpcr(i64)
+
+define internal void @mlc_default_fp() nounwind {
+  call void @llvm.aarch64.set.fpcr(i64 0)
+  ret void
+}
 
 define void @mlc_call(ptr %program, ptr %bufs) nounwind {
   %saved = call i64 @llvm.aarch64.get.fpcr()
@@ -44,7 +55,11 @@ define void @mlc_call(ptr %program, ptr %bufs) nounwind {
   ret void
 }
 """
-_CALL_PLAIN = """
+_PLAIN = """
+define internal void @mlc_default_fp() nounwind {
+  ret void
+}
+
 define void @mlc_call(ptr %program, ptr %bufs) nounwind {
   call void %program(ptr %bufs)
   ret void
@@ -54,11 +69,11 @@ define void @mlc_call(ptr %program, ptr %bufs) nounwind {
 
 def support_text(target: Target) -> str:
     """The library as LLVM IR text."""
-    call = _CALL_X86 if target.is_x86 else _CALL_AARCH64 if target.arch in ("aarch64", "arm64") else _CALL_PLAIN
-    return call + convert_ir.text()
+    call = _X86 if target.is_x86 else _AARCH64 if target.arch in ("aarch64", "arm64") else _PLAIN
+    return call + convert_ir.text() + threads_ir.text(target.arch)
 
 
-EXPORTS = ("mlc_call", *convert_ir.EXPORTS)
+EXPORTS = ("mlc_call", *convert_ir.EXPORTS, *threads_ir.EXPORTS)
 
 
 def load_library(text: str, exports: Sequence[str], dependencies: Sequence[Library] = ()) -> Library:
@@ -83,7 +98,12 @@ def load_library(text: str, exports: Sequence[str], dependencies: Sequence[Libra
 @functools.cache
 def support() -> Library:
     """The library, loaded at first use."""
-    return load_library(support_text(get_target("generic")), EXPORTS)
+    library = load_library(support_text(get_target("generic")), EXPORTS)
+    reset = library.function("mlc_threads_reset", None)
+    reset()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=reset)  # the parent's workers are not in the child
+    return library
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from mlc.core.errors import CodegenError, MlcError, VerifyError
 
-COMMANDS = {"opt": "mlc.tools.opt", "explain": "mlc.tools.explain", "cache": "mlc.tools.cache"}
+COMMANDS = {"opt": "mlc.tools.opt", "explain": "mlc.tools.explain", "bench": "mlc.tools.bench.run", "cache": "mlc.tools.cache"}
 
 
 class UsageError(Exception):

@@ -38,6 +38,11 @@ class Lane:
     width: int
 
 
+def last_lanes(var: str, rest: int, width: int) -> Lane:
+    """The last block of a vector loop, as narrow as it may be."""
+    return Lane(var, min(width, 1 << (rest - 1).bit_length()), rest, width)
+
+
 class KernelEmitter:
     """Emits one LLVM function for (part of) a kernel's body."""
 
@@ -220,8 +225,7 @@ class KernelEmitter:
             else:
                 self.counted(stmt, "0", str(blocks * width), width, lambda: self.body(stmt.body))
         if rest:
-            lanes = 1 << (rest - 1).bit_length()
-            self.lane = Lane(stmt.var, lanes, rest, width)
+            self.lane = last_lanes(stmt.var, rest, width)
             self.indices[stmt.var] = Index(None, blocks * width)
             self._last_block(stmt)
         self.lane = None

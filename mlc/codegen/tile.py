@@ -16,11 +16,11 @@ UNROLL = 2
 
 def _columns(s: Tile) -> list[tuple[int, Lane]]:
     """First column and lanes of each column vector; the last is as narrow as it may be."""
-    from mlc.codegen.statements import Lane
+    from mlc.codegen.statements import Lane, last_lanes
     full, rest = divmod(s.n, s.width)
     columns = [(i * s.width, Lane(s.c, s.width, s.width, s.width)) for i in range(full)]
     if rest:
-        columns.append((full * s.width, Lane(s.c, 1 << (rest - 1).bit_length(), rest, s.width)))
+        columns.append((full * s.width, last_lanes(s.c, rest, s.width)))
     return columns
 
 

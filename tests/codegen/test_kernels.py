@@ -116,6 +116,30 @@ def test_lane_accumulators_ignore_what_lies_past_the_end(dtype, target):
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_any_all_and_parity_of_bools(target):
+    kernels = []
+    for extent in EXTENTS:
+        for op, first in (("or", 0), ("and", 1), ("xor", 0)):
+            kernels.append(LoopKernel(f"{op}_{extent}", buffers(("x", dt.bool_, extent, "in"), ("o", dt.bool_, 1, "out")), (
+                Decl("acc", dt.bool_, 64, ex.const(first, dt.bool_)),
+                For("i", extent, (Assign(("acc",), (ex.binary(op, ex.var("acc", dt.bool_), load("x", dt.bool_, I)),)),), "vector", 64),
+                Fold(("s",), ("acc",), (ex.binary(op, ex.var("a.0", dt.bool_), ex.var("b.0", dt.bool_)),)),
+                Store("o", Affine(), ex.var("s", dt.bool_)))))
+    for i, (given, out) in enumerate(check(kernels, target)):
+        assert out["o"][0] == [np.any, np.all, lambda x: x.sum() % 2][i % 3](given["x"])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_widths_that_are_no_power_of_two(target):
+    x = load("x", dt.f32, I)
+    kernels = [LoopKernel(f"width48_{extent}", buffers(("x", dt.f32, extent, "in"), ("o", dt.f32, extent, "out"), ("p", dt.f32, 1, "out")), (
+        Decl("last", dt.f32, 48, ex.const(0, dt.f32)),
+        For("i", extent, (Store("o", I, x + ex.var("last", dt.f32)), Assign(("last",), (ex.var("last", dt.f32) + x * 2.0,))), "vector", 48)))
+        for extent in (3, 40, 48, 90)]
+    check(kernels, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_argmax_folds_a_pair_of_variables(target):
     def pick(value, index, best, at):
         better = (value > best) | (ex.eq(value, best) & (index < at))

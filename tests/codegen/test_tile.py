@@ -32,7 +32,7 @@ def matmul(m, n, depth, width, dtype=dt.f32, stored=None, a=None, body=None, ext
 @pytest.mark.parametrize("target", TARGETS)
 def test_odd_sizes(target):
     shapes = [(m, n, k, w) for m, n, k, w in ((1, 1, 1, 16), (1, 48, 2, 16), (3, 17, 3, 16), (8, 48, 5, 16), (5, 33, 4, 16), (2, 7, 6, 8),
-                                              (7, 47, 17, 16), (4, 16, 9, 16), (1, 100, 8, 64), (8, 3, 300, 4), (6, 15, 1, 8))]
+                                              (7, 47, 17, 16), (4, 16, 9, 16), (1, 100, 8, 64), (8, 3, 300, 4), (6, 15, 1, 8), (2, 93, 5, 48))]
     for (m, n, k, _), (given, out) in zip(shapes, check([matmul(*shape) for shape in shapes], target)):
         product = given["a"].reshape(m, k).astype(np.float64) @ given["b"].reshape(k, n)
         assert np.allclose(out["o"].reshape(m, n), product, rtol=1e-4, atol=1e-4)

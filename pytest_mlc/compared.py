@@ -27,6 +27,7 @@ from pytest_mlc.blame import blame
 from pytest_mlc.executor import Outcome, outcome, serve
 from pytest_mlc.oracle import VACUOUS_FRACTION, Referee, Verdict, Worst, judge
 from pytest_mlc.reference import render
+from pytest_mlc.sampled import SampledReferee
 from pytest_mlc.service import run_request
 
 # How many of JAX's own bounds count as far.
@@ -119,7 +120,7 @@ def _widened(case: Case, leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _against_native(case: Case, function: Callable, args: tuple, kwargs: dict) -> Answer:
-    referee = Referee.of(case.graph, case.args)
+    referee = SampledReferee.of(case.graph, case.args)
     verdict = judge(case.graph, case.args, case.outputs, _widened(case, case.native.leaves), referee)
     if verdict.failed:
         return _wrong(case, verdict, referee)
@@ -140,7 +141,7 @@ def _against_native(case: Case, function: Callable, args: tuple, kwargs: dict) -
 def _against_graph(case: Case) -> Answer:
     """The function cannot run in JAX: the captured graph does."""
     note = f"the reference is the captured graph rendered as JAX, because JAX cannot run {case.name} itself: {case.native.problem}"
-    referee = Referee.of(case.graph, case.args)
+    referee = SampledReferee.of(case.graph, case.args)
     verdict = judge(case.graph, case.args, case.outputs, _rendered(case), referee)
     if verdict.failed:
         return _wrong(case, verdict, referee, [note])

@@ -8,7 +8,6 @@ callers use `Program.run`, which does the same in Python.
 from __future__ import annotations
 
 import ctypes
-import functools
 import sys
 from collections.abc import Callable
 
@@ -18,6 +17,7 @@ from mlc.core.dtype import parse_dtype
 from mlc.core.errors import CodegenError
 from mlc.runtime import entry_ir, pool_ir
 from mlc.runtime.buffers import address
+from mlc.runtime.once import once
 from mlc.runtime.orc import Library
 from mlc.runtime.support import load_library, support
 
@@ -165,7 +165,7 @@ def _self_test(native: _Native) -> None:
         raise CodegenError("the native entry's self-test failed")
 
 
-@functools.cache
+@once
 def _native() -> _Native | str:
     """The native entry of this process, or why there is none."""
     try:

@@ -15,12 +15,13 @@ from collections.abc import Mapping, Sequence
 
 from mlc.codegen.target import get_target, llvm
 from mlc.core.errors import CodegenError
+from mlc.runtime.once import once
 
 # ORC never lets go of a library's name, so names are only ever counted up.
 _serial = itertools.count()
 
 
-@functools.cache
+@once
 def _jit():
     # JITLink places a library's sections side by side (the older linker may not, and then relocations overflow).
     # The machine only supplies the data layout: nothing but object code is ever added.

@@ -7,7 +7,6 @@ may lack, and the worker pool. Programs link against it (see `mlc.runtime.orc`).
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 from collections.abc import Sequence
 
@@ -15,6 +14,7 @@ from mlc.cache.store import Cache, cache_key, default_cache
 from mlc.codegen.target import Target, compile_object, get_target
 from mlc.core.errors import CodegenError, OptionError
 from mlc.runtime import convert_ir, threads_ir
+from mlc.runtime.once import once
 from mlc.runtime.orc import Library
 
 # `mlc_call(program, bufs)`: IEEE settings inside (round to nearest, subnormals kept, no traps), the caller's afterwards.
@@ -95,7 +95,7 @@ def load_library(text: str, exports: Sequence[str], dependencies: Sequence[Libra
     return Library(code, exports, dependencies=dependencies)
 
 
-@functools.cache
+@once
 def support() -> Library:
     """The library, loaded at first use."""
     library = load_library(support_text(get_target("generic")), EXPORTS)
@@ -106,7 +106,7 @@ def support() -> Library:
     return library
 
 
-@functools.cache
+@once
 def native_call():
     """`mlc_call` as a ctypes function (program address, bufs address); it runs without the GIL."""
     return support().function("mlc_call", None, ctypes.c_void_p, ctypes.c_void_p)

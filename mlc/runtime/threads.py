@@ -6,13 +6,13 @@ Generated code calls `mlc_parallel(fn, ctx, n)`; with one thread, or before `use
 from __future__ import annotations
 
 import ctypes
-import functools
 
 from mlc.core import options
+from mlc.runtime.once import once
 from mlc.runtime.support import support
 
 
-@functools.cache
+@once
 def _words() -> tuple[ctypes.c_int32, ctypes.c_int32]:
     """How many threads a loop may use, and how many workers have been started (by any loop of this process)."""
     library = support()

@@ -176,12 +176,19 @@ def host_features() -> frozenset[str]:
 
 
 def host_lacks(triple: str, requires: tuple[str, ...]) -> list[str]:
-    """Why code for (triple, required features) cannot run here: [] if it can, else the missing architecture or features."""
+    """Why code for (triple, required features) cannot run here: [] if it can, else the missing platform or features."""
     here = llvm().get_process_triple()
-    if triple != here:
+    if _platform(triple) != _platform(here):
         return [f"{triple} (this machine is {here})"]
     # Baseline features are implied by the triple; some LLVM versions do not list them all for a host.
-    return sorted(set(requires) - host_features() - _X86_V1 - _SYSTEM)
+    return sorted(set(requires) - host_features() - _X86_V1)
+
+
+def _platform(triple: str) -> tuple[str, str]:
+    """Architecture and operating system; distributions differ in the vendor that they write between the two."""
+    arch = triple.split("-", 1)[0]
+    system = next((name for name in ("linux", "darwin", "macosx", "windows") if name in triple), triple)
+    return {"arm64": "aarch64"}.get(arch, arch), {"macosx": "darwin"}.get(system, system)
 
 
 @functools.cache

@@ -65,6 +65,12 @@ def test_a_machine_without_a_feature_is_told_which(monkeypatch):
     assert "nvptx64" in host_lacks("nvptx64-nvidia-cuda", ())[0]
 
 
+def test_the_vendor_in_a_triple_does_not_matter_but_the_system_does():
+    arch = get_target("generic").arch
+    if sys.platform == "linux":
+        assert host_lacks(f"{arch}-conda-linux-gnu", ()) == [] != host_lacks(f"{arch}-apple-darwin24", ())
+
+
 def test_unknown_target_lists_the_known_ones():
     with pytest.raises(OptionError, match="generic"):
         get_target("cray")

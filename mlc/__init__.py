@@ -13,20 +13,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from mlc.core import errors
+from mlc import errors
 from mlc.core.dims import parse_type as spec
 from mlc.core.options import options
 from mlc.jit import jit, load
 
 if TYPE_CHECKING:
-    from mlc import numpy
-    from mlc.frontend import nn
+    from mlc import nn, numpy
     from mlc.frontend.lazy import asarray
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "asarray", "check", "errors", "jit", "load", "nn", "numpy", "options", "spec"]
 
-_LAZY = {"nn": ("mlc.frontend.nn", None), "numpy": ("mlc.numpy", None), "asarray": ("mlc.frontend.lazy", "asarray")}
+_LAZY = {"nn": ("mlc.nn", None), "numpy": ("mlc.numpy", None), "asarray": ("mlc.frontend.lazy", "asarray")}
 
 
 def __getattr__(name: str):

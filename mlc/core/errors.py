@@ -39,6 +39,10 @@ class ArtifactError(MlcError, ValueError):
     """A saved executable that is damaged, foreign, or made for another CPU or version."""
 
 
+class WideningWarning(UserWarning):
+    """A NumPy float64 scalar turned a narrower float computation into float64."""
+
+
 class VerifyError(MlcError, AssertionError):
     """An IR broke an invariant of its level. Fields: ``invariant``, ``where``, ``found``, ``expected``."""
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from mlc.core import options as opt
 from mlc.core.dims import TensorType
+from mlc.core.literal import Literal
 from mlc.frontend.array import Array
 from mlc.frontend.record import Tracer
 from mlc.frontend.source import here
@@ -79,11 +80,10 @@ class _LazyRecorder:
         found = infer_type(definition, [x.type for x in operands], attrs, type, ())
         return LazyArray(found, weak, (op, tuple(operands), attrs, here()))
 
-    def constant(self, value: np.ndarray, type: TensorType, weak: bool, literal: bool = False) -> LazyArray:
-        # A copy, so that a later write to the caller's array does not change the result.
-        data = np.array(value, type.dtype.numpy)
-        data.flags.writeable = False
-        return LazyArray(type, weak, None, data, literal or data.ndim < type.rank)
+    def constant(self, value: np.ndarray | Literal, type: TensorType, weak: bool, scalar: bool = False) -> LazyArray:
+        # A literal's array is a copy: a later write to the caller's array does not change the result.
+        data = (value if isinstance(value, Literal) else Literal(value)).array
+        return LazyArray(type, weak, None, data, scalar or data.ndim < type.rank)
 
 
 LAZY = _LazyRecorder()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from mlc.core.dims import normalize_axis
 from mlc.core.dtype import as_dtype, f64
 from mlc.core.errors import DtypeError, ShapeError
 from mlc.frontend import methods as _methods  # noqa: F401  gives arrays their operators
-from mlc.frontend.api import NN
+from mlc.frontend.api import NN, is_jax_type
 from mlc.frontend.api import public as _public
 from mlc.frontend.binary import logaddexp, maximum, minimum
 from mlc.frontend.creation import iota
@@ -21,6 +22,7 @@ from mlc.frontend.primitives import array_of, compare, like
 from mlc.frontend.promotion import broadcast, convert, promote, to_inexact
 from mlc.frontend.record import emit
 from mlc.frontend.reductions import count, logsumexp, max_, mean, sum_
+from mlc.frontend.reductions import mean as mean_
 from mlc.frontend.unary import where
 from mlc.ops.base import REGISTRY
 
@@ -230,32 +232,38 @@ def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-5, where=None, 
     x = array_of(x)
     if algorithm not in ("fast", "stable"):
         raise ShapeError(f"algorithm is 'fast' or 'stable', got {algorithm!r}")
-    center = _mean(x, axis, keepdims=True, where=where) if mean is None else array_of(mean)
+    center = mean_(x, axis, keepdims=True, where=where) if mean is None else array_of(mean)
     if variance is None:
         if algorithm == "stable":
             distance = x - center
-            variance = _mean(distance * distance, axis, keepdims=True, where=where)
+            variance = mean_(distance * distance, axis, keepdims=True, where=where)
         else:
-            variance = maximum(0, _mean(x * x, axis, keepdims=True, where=where) - center * center)
+            variance = maximum(0, mean_(x * x, axis, keepdims=True, where=where) - center * center)
     (spread,) = promote(array_of(variance) + epsilon, to=to_inexact)
     return (x - center) * emit("rsqrt", (spread,))
 
 
-_mean = mean
+def _either(x):
+    """An array of either kind: JAX's stay what they are."""
+    return x if is_jax_type(type(x)) else array_of(x)
+
+
+def _rsqrt(x):
+    return sys.modules["jax"].lax.rsqrt(x) if is_jax_type(type(x)) else emit("rsqrt", (x,))
 
 
 @public(composite=True)
 def layer_norm(x, scale=None, bias=None, axis=-1, epsilon=1e-5):
     """(x - mean) * rsqrt(var + epsilon) over an axis, then times scale plus bias; two passes. Half floats compute in float32."""
-    x = array_of(x)
-    wide = convert(x, as_dtype("f32")) if x.type.dtype.is_half else x
-    center = _mean(wide, axis, keepdims=True)
-    distance = wide - center
-    variance = _mean(distance * distance, axis, keepdims=True)
-    out = distance * emit("rsqrt", (variance + epsilon,))
+    x = _either(x)
+    half = np.dtype(x.dtype).itemsize == 2
+    wide = x.astype(np.float32) if half else x
+    distance = wide - mean(wide, axis, keepdims=True)
+    variance = mean(distance * distance, axis, keepdims=True)
+    out = distance * _rsqrt(variance + epsilon)
     out = out if scale is None else out * scale
     out = out if bias is None else out + bias
-    return convert(out, x.type.dtype) if x.type.dtype.is_half else out
+    return out.astype(x.dtype) if half else out
 
 
 @public(composite=True)
@@ -279,8 +287,8 @@ def one_hot(x, num_classes, *, dtype=None, axis=-1):
 @public(composite=True)
 def dropout(x, keep, mask):
     """x / keep where the given mask is true, 0 elsewhere: the randomness is the caller's."""
-    x = array_of(x)
-    return where(mask, x / keep, like(x, 0))
+    x = _either(x)
+    return where(mask, x / keep, np.zeros((), x.dtype))
 
 
 __all__ = sorted(NN)

@@ -7,7 +7,6 @@ import numpy as np
 from mlc.core import dtype as dt
 from mlc.core.dims import TensorType
 from mlc.core.errors import UnsupportedError
-from mlc.core.scalar_eval import convert as convert_data
 from mlc.frontend.array import Array
 from mlc.frontend.promotion import as_array, checked, python_scalar
 from mlc.frontend.record import emit, recorder
@@ -16,10 +15,7 @@ from mlc.ops.base import REGISTRY
 
 def like(x: Array, value: object) -> Array:
     """A constant of x's shape and dtype, weak as x is."""
-    dtype = x.type.dtype
-    wide = np.array(value, np.float64 if isinstance(value, float) else np.int64)
-    data = convert_data(wide, dt.as_dtype(wide.dtype), dtype)
-    return recorder().constant(np.asarray(data), x.type, x.weak, True)
+    return recorder().constant(python_scalar(value, x.type.dtype), x.type, x.weak, True)
 
 
 def compare(name: str, x: Array, y: Array) -> Array:

@@ -7,6 +7,7 @@ programs by accident; that warns, with the user's line.
 from __future__ import annotations
 
 import functools
+import struct
 import sys
 import warnings
 from collections.abc import Sequence
@@ -16,16 +17,12 @@ import numpy as np
 from mlc.core import dtype as dt
 from mlc.core.dims import TensorType, broadcast_shapes
 from mlc.core.dtype import DType, as_dtype
-from mlc.core.errors import DtypeError, TraceError
+from mlc.core.errors import DtypeError, TraceError, WideningWarning
+from mlc.core.literal import Literal
 from mlc.core.scalar_eval import convert as convert_data
 from mlc.frontend.array import Array
 from mlc.frontend.record import emit, recorder
 from mlc.frontend.source import user_frame
-
-
-class WideningWarning(UserWarning):
-    """A NumPy float64 scalar turned a narrower float computation into float64."""
-
 
 _BOOL, _INT, _FLOAT = (dt.bool_, False), (dt.i64, True), (dt.f64, True)
 
@@ -95,24 +92,30 @@ def checked(value: object) -> object:
     return found
 
 
-def python_scalar(value: bool | int | float, dtype: DType) -> np.ndarray:
-    """A Python scalar as rank-0 data: first its weak 64-bit dtype, then converted as the `convert` op does (ints wrap)."""
-    if isinstance(value, bool):
-        return convert_data(np.array(value), dt.bool_, dtype)
-    if isinstance(value, int):
-        if not dt.i64.min <= value <= dt.i64.max:
-            if dtype is dt.u64 and 0 <= value <= dt.u64.max:
-                return np.array(value, np.uint64)
-            raise DtypeError(f"the Python int {value} does not fit in 64 bits")
-        return _small_int(int(value), dtype)
-    return convert_data(np.array(value, np.float64), dt.f64, dtype)
+def python_scalar(value: bool | int | float, dtype: DType) -> Literal:
+    """A Python scalar as a rank-0 literal: first its weak 64-bit dtype, then converted as the `convert` op does (ints wrap)."""
+    cls = value.__class__
+    if cls is float or (cls is not bool and isinstance(value, float)):
+        return _float_literal(_pack(value), dtype)
+    return _int_literal(bool(value), dt.bool_, dtype) if cls is bool else _int_literal(int(value), dt.i64, dtype)
 
 
-@functools.lru_cache(1024)
-def _small_int(value: int, dtype: DType) -> np.ndarray:
-    found = np.asarray(convert_data(np.array(value, np.int64), dt.i64, dtype))
-    found.flags.writeable = False
-    return found
+_pack, _unpack = struct.Struct("<d").pack, struct.Struct("<d").unpack
+
+
+@functools.lru_cache(4096)
+def _float_literal(bits: bytes, dtype: DType) -> Literal:
+    # By bits, because 0.0 == -0.0.
+    return Literal(convert_data(np.array(_unpack(bits)[0]), dt.f64, dtype))
+
+
+@functools.lru_cache(4096, typed=True)
+def _int_literal(value: int, source: DType, dtype: DType) -> Literal:
+    if not source.min <= value <= source.max:
+        if dtype is dt.u64 and 0 <= value <= dt.u64.max:
+            return Literal(np.array(value, np.uint64))
+        raise DtypeError(f"the Python int {value} does not fit in 64 bits")
+    return Literal(convert_data(np.array(value, source.numpy), source, dtype))
 
 
 def as_array(value: object, dtype: DType | None = None, weak: bool = False, shape: tuple = ()) -> Array:

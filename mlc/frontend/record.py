@@ -13,6 +13,7 @@ import numpy as np
 
 from mlc.core.dims import TensorType
 from mlc.core.errors import TraceError
+from mlc.core.literal import Literal
 from mlc.frontend.array import Array
 from mlc.frontend.source import at_here, here
 from mlc.graph.graph import Graph
@@ -85,9 +86,9 @@ class Trace:
         node = self.graph.add(op, [self.operand(x) for x in operands], attrs, type, meta=here())
         return Tracer(self, node, self.graph.nodes[node].type, weak)
 
-    def constant(self, value: np.ndarray, type: TensorType, weak: bool, literal: bool = False) -> Tracer:
-        """A constant; a rank-0 `value` is spread over the type's shape."""
-        return Tracer(self, self.graph.constant(value, type, here()), type, weak)
+    def constant(self, value: np.ndarray | Literal, type: TensorType, weak: bool, scalar: bool = False) -> Tracer:
+        """A constant; a rank-0 `value` is spread over the type's shape. `scalar`: a Python scalar, which has no line of its own."""
+        return Tracer(self, self.graph.constant(value, type, None if scalar else here()), type, weak)
 
     def parameter(self, name: str, type: TensorType, weak: bool) -> Tracer:
         return Tracer(self, self.graph.parameter(name, type), type, weak)

@@ -12,6 +12,8 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from mlc.core.errors import TraceError
 
 LEAF = "*"
@@ -24,6 +26,9 @@ _registered: dict[type, bool] = {}
 def flatten(tree: object, leaves: list) -> Structure:
     """Append the leaves in order and return the structure. TraceError for keys that cannot be sorted."""
     cls = tree.__class__
+    if cls in _LEAF_TYPES:
+        leaves.append(tree)
+        return LEAF
     if cls is tuple or cls is list:
         return (cls, None, *[flatten(child, leaves) for child in tree])
     if cls is dict:
@@ -31,13 +36,10 @@ def flatten(tree: object, leaves: list) -> Structure:
         return (cls, keys if _plain(keys) else _Keys(keys), *[flatten(tree[k], leaves) for k in keys])
     if tree is None:
         return NONE
-    if cls in _LEAF_TYPES:
-        leaves.append(tree)
-        return LEAF
     return _flatten_other(tree, cls, leaves)
 
 
-_LEAF_TYPES = {int, float, bool}
+_LEAF_TYPES = {np.ndarray, int, float, bool}
 
 
 def _flatten_other(tree: object, cls: type, leaves: list) -> Structure:

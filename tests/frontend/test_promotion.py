@@ -11,7 +11,7 @@ from frontend_samples import DTYPES
 
 import mlc
 from mlc.core import dtype as dt
-from mlc.frontend.promotion import WideningWarning
+from mlc.errors import WideningWarning
 
 pytestmark = pytest.mark.usefixtures("x64")
 

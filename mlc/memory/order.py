@@ -112,43 +112,43 @@ def order_steps(steps: Sequence[Step], deps: Sequence[Sequence[int]] = (), keep:
     once written. Deterministic. ValueError if the given order is no topological order or a value is written twice.
     """
     program = _Program(steps, deps, keep)
-    written = max(program.simulate(range(len(steps))), default=0)
+    written = program.simulate(range(len(steps)))
     goal = max((_alone(program, s) for s in range(len(steps))), default=0)
-    if written <= goal:
-        return list(range(len(steps)))
-    order: list[int] = []
-    for piece in _pieces(program):
-        if len(piece) > 1:
-            solved = _Piece(program, piece)
-            piece, top = solved.solve(max(goal, solved.at_least))
-            goal = max(goal, top)
-        order += piece
-    for turn in range(_PASSES):
-        order, better = _polish(steps, deps, keep, order, turn % 2 * _WINDOW // 2)
+    order = list(range(len(steps)))
+    if max(written, default=0) <= goal:
+        return order
+    order, _, proven = _improve(program, list(_pieces(program)), goal)
+    for turn in range(0 if proven else _PASSES):
+        place = {s: i for i, s in enumerate(order)}
+        moved = _Program([steps[s] for s in order], [[place[p] for p in deps[s]] for s in order] if deps else (), keep)
+        starts = [0, *range(_WINDOW // 2 if turn % 2 else _WINDOW, len(steps), _WINDOW)]
+        windows = [list(range(a, b)) for a, b in zip(starts, [*starts[1:], len(steps)])]
+        found, better, _ = _improve(moved, windows, goal)
+        order = [order[i] for i in found]
         if turn and not better:
             break
-    return order if max(program.simulate(order)) < written else list(range(len(steps)))
+    return order if max(program.simulate(order)) < max(written) else list(range(len(steps)))
 
 
-def _polish(steps: Sequence[Step], deps: Sequence[Sequence[int]], keep: Collection[str], order: list[int], shift: int) -> tuple[list[int], bool]:
-    """Search the windows of an order again, the highest first, until one cannot get lower than the next. Returns (order, whether any did)."""
-    place = {s: i for i, s in enumerate(order)}
-    moved = _Program([steps[s] for s in order], [[place[p] for p in deps[s]] for s in order] if deps else (), keep)
-    tops = moved.simulate(range(moved.count))
-    starts = [0, *range(shift or _WINDOW, moved.count, _WINDOW)]
-    windows = [list(range(a, b)) for a, b in zip(starts, [*starts[1:], moved.count])]
-    result, floor, better = list(range(moved.count)), 0, False
-    for window in sorted(windows, key=lambda w: (-max(tops[w[0]:w[-1] + 1]), w[0])):
-        now = max(tops[window[0]:window[-1] + 1])
+def _improve(program: _Program, stretches: list[list[int]], goal: int) -> tuple[list[int], bool, bool]:
+    """Search stretches of the order 0, 1, ... again: the highest first, until one cannot get below the next.
+
+    Returns (order, whether any got lower, whether no order of the steps within their stretches has a lower peak).
+    """
+    tops = program.simulate(range(program.count))
+    order, floor, better, proven = list(range(program.count)), goal, False, True
+    for stretch in sorted(stretches, key=lambda s: (-max(tops[s[0]:s[-1] + 1]), s[0])):
+        now = max(tops[stretch[0]:stretch[-1] + 1])
         if now <= floor:
             break
-        piece = _Piece(moved, window)
-        found, top = piece.solve(max(floor, piece.at_least))
+        piece = _Piece(program, stretch)
+        found, top, exact = piece.solve(max(floor, piece.at_least))
         if top < now:
-            result[window[0]:window[-1] + 1] = found
+            order[stretch[0]:stretch[-1] + 1] = found
             better = True
-        floor = max(floor, min(top, now))
-    return [order[i] for i in result], better
+        if min(top, now) > floor:
+            floor, proven = min(top, now), exact
+    return order, better, proven
 
 
 def _alone(program: _Program, s: int) -> int:
@@ -256,9 +256,10 @@ class _Piece:
                     moves.append((top, change, s))
         return state, moves
 
-    def solve(self, goal: int) -> tuple[list[int], int]:
-        """The best order found and its peak; stops at `goal`, below which the whole program cannot get."""
+    def solve(self, goal: int) -> tuple[list[int], int, bool]:
+        """The best order found, its peak, and whether that is the least there is; stops at `goal`, below which the whole program cannot get."""
         best = self.exact(goal)
+        exact = best is not None
         if best is None:
             orders = [range(len(self.steps)), self.greedy(lambda top, change, age: (change, top)),
                       self.greedy(lambda top, change, age: (-age, change)), self.postorder()]
@@ -266,7 +267,7 @@ class _Piece:
             if len(self.steps) * max(len(s.ready) for s in self.trail(measured[1])) <= _BEAM_MOVES:
                 measured += self.beam(goal)
             best = min(measured, key=lambda state: state.peak)
-        return [self.steps[s] for s in best.steps()], best.peak
+        return [self.steps[s] for s in best.steps()], best.peak, exact
 
     def trail(self, state: _State) -> Iterator[_State]:
         while state.parent is not None:

@@ -226,9 +226,18 @@ def _elementwise(node: Node, operands: Sequence[Value]) -> tuple[np.ndarray, np.
         if not _ends_suffice(node):
             # A turning or singular function: beyond its own size the interval says nothing.
             err = np.where(err >= np.abs(mid), np.where(err > 0, np.inf, 0), err * TURNING_FACTOR)
+        if node.op.has(DISCONTINUOUS) and not node.op.has(MONOTONE) and len(operands) == 2:
+            err = np.where(_quotient_unsure(operands), np.inf, err)
     elif node.type.dtype is dt.bool_ and node.op.has(DISCONTINUOUS):
         err = np.where(_near(operands), np.inf, err)
     return mid, err
+
+
+def _quotient_unsure(operands: Sequence[Value]) -> np.ndarray:
+    """Where a remainder jumps: the whole quotient differs between the corners of the operands' intervals."""
+    (x, ex_), (y, ey) = ((np.where(np.isfinite(v.mid), v.mid, 1), np.where(np.isfinite(v.error), v.error, 0)) for v in operands)
+    quotients = [np.trunc((x + a * ex_) / (y + b * ey)) for a in (-1, 1) for b in (-1, 1)]
+    return np.any([q != quotients[0] for q in quotients], axis=0) & ((ex_ > 0) | (ey > 0))
 
 
 def _near(operands: Sequence[Value]) -> np.ndarray:
@@ -359,7 +368,7 @@ def _contraction(node: Node, operands: Sequence[Value], model: ErrorModel) -> tu
     acc = model.accumulator(node.type.dtype)
     total = through(ax + ex_, ay + ey)
     terms = max(1, _terms(node, operands))
-    err = (through(ax, ey) + through(ex_, ay + ey)) + (model.depth(terms) + 1) * acc.eps / 2 * total
+    err = (through(ax, ey) + through(ex_, ay + ey)) + (model.contraction_depth(terms) + 1) * acc.eps / 2 * total
     err = err + terms * (min_normal(acc) if model.flush else min_subnormal(acc))
     err = err + _last_rounding(node, acc, mid, err)
     unsure |= total >= overflow_threshold(acc)

@@ -28,11 +28,11 @@ class BoundsEvaluator:
     def array(self, value: Value) -> np.ndarray:
         return np.asarray(value.mid, np.float64) if value.dtype.is_float else value.mid
 
-    def acceptable(self, value: Value) -> bool:
+    def acceptable(self, value: Value, special: bool) -> bool:
         if not value.exact and value.error.size:
             loose = np.isinf(value.error)
             if value.dtype.is_float:
                 loose |= value.error > np.abs(value.mid)
             if loose.mean() > MAX_UNJUDGED:
                 return False
-        return special_share(self.array(value)) <= MAX_SPECIAL
+        return special or special_share(self.array(value)) <= MAX_SPECIAL

@@ -1,8 +1,8 @@
 """Error models: how accurate each backend claims to be. The oracle's bound is derived from one of these, node by node.
 
-mlc: the ulp of each op's literal; a sum of n terms is many lanes, then a tree, so no element passes through more than
-`depth(n)` additions. JAX: its own, looser, measured ulp table; its sums may be sequential, halves in halves; results below the smallest
-normal number are flushed.
+mlc: the ulp of each op's literal; a reduction adds at most CHUNK partial results a level, then the lanes as a tree, so a
+term passes through `depth(n)` additions, which grows with log n; a contraction runs along k, one fma a term. JAX: its own,
+looser, measured ulp table; its sums may be sequential, halves in halves; results below the smallest normal number are flushed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from mlc.core import dtype as dt
 from mlc.core.dtype import DType
 from mlc.graph.graph import Node
+from mlc.kernel.schedule import CHUNK
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,17 @@ class ErrorModel:
         """How many roundings one term of an n-term sum or product may pass through."""
         raise NotImplementedError
 
+    def contraction_depth(self, terms: int) -> float:
+        """The same for a contraction over n terms; 1 is added for the product's own rounding."""
+        return float(terms)
+
     def accumulator(self, dtype: DType) -> DType:
         """The dtype in which a sum or product of `dtype` is accumulated."""
         return dt.f32 if dtype.is_half else dtype
+
+
+# Levels of the tree that adds the lanes of a vector accumulator: at most 256 lanes.
+LANE_LEVELS = 8
 
 
 class MlcModel(ErrorModel):
@@ -49,7 +58,10 @@ class MlcModel(ErrorModel):
         return self.ulp(node) <= 0.5
 
     def depth(self, terms: int) -> float:
-        return float(min(terms, 16 + 4 * math.log2(terms + 1)))
+        depth, left = LANE_LEVELS, terms
+        while left > CHUNK:
+            depth, left = depth + CHUNK, -(-left // CHUNK)
+        return float(min(terms, depth + left))
 
 
 # Measured on jaxlib 0.10.2 (CPU), eager, against float64: worst ulp over the ops' own domains, rounded up.
@@ -78,7 +90,19 @@ class JaxModel(ErrorModel):
         return dtype
 
 
+class NumpyModel(MlcModel):
+    """The graph interpreter in own dtypes: NumPy's functions, and its pairwise or sequential sums."""
+
+    def ulp(self, node: Node) -> float:
+        own = super().ulp(node)
+        return own if own <= 0.5 else own + 4.0
+
+    def depth(self, terms: int) -> float:
+        return float(terms)
+
+
 MLC = MlcModel("mlc")
+NUMPY = NumpyModel("numpy")
 JAX = JaxModel("jax", flush=True)
 
 

@@ -88,8 +88,8 @@ class Referee:
     _jax: list | None = None
 
     @classmethod
-    def of(cls, graph: Graph, args: Sequence[np.ndarray]) -> Referee:
-        return cls(graph, args, analyse(graph, args, models.MLC))
+    def of(cls, graph: Graph, args: Sequence[np.ndarray], model: ErrorModel = models.MLC) -> Referee:
+        return cls(graph, args, analyse(graph, args, model))
 
     def outputs(self) -> list[Value]:
         return [self.values[o] for o in self.graph.outputs]

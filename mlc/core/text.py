@@ -25,6 +25,9 @@ _TOKEN = re.compile(r"""
 """, re.X)
 
 
+MAX_DIGITS = 100  # of a number: Python refuses to convert thousands
+
+
 class Reader:
     """A token stream with one-token lookahead; errors carry line and column."""
 
@@ -36,6 +39,8 @@ class Reader:
             match = _TOKEN.match(text, position)
             if not match:
                 self._fail_at(position, f"unexpected character {text[position]!r}")
+            if match.lastgroup == "number" and match.end() - position > MAX_DIGITS:
+                self._fail_at(position, f"a number of more than {MAX_DIGITS} characters")
             if match.lastgroup != "space":
                 self.tokens.append((match.lastgroup, match.group(), position))
             position = match.end()
@@ -132,7 +137,31 @@ def format_scalar(value: object, dtype: DType) -> str:
 
 
 def parse_float(token: str) -> float:
-    return float.fromhex(token) if "0x" in token else float(token)
+    """A number token as a float; infinite if it is too large for one."""
+    try:
+        return float.fromhex(token) if "0x" in token else float(token)
+    except OverflowError:
+        return -np.inf if token.startswith("-") else np.inf
+
+
+def _read_float(reader: Reader, dtype: DType) -> np.ndarray:
+    """A float token in `dtype`, rounded; a NaN's bits must be those of a NaN, and only `inf` is infinite."""
+    token = reader.peek()
+    if reader.peek_kind() != "number":
+        reader.take("number")
+    integer = dt.uint_of(dtype)
+    with np.errstate(all="ignore"):
+        if token.startswith("nan:"):
+            bits = int(token[4:], 16)
+            value = np.array(min(bits, integer.max), integer.numpy).view(dtype.numpy)
+            fits = bits <= integer.max and bool(np.isnan(value))
+        else:
+            value = np.array(parse_float(token), dtype.numpy)
+            fits = "inf" in token or not np.isinf(value)
+    if not fits:
+        reader.fail(f"{token} does not fit {dtype}")
+    reader.next()
+    return value
 
 
 def read_scalar(reader: Reader, dtype: DType) -> np.ndarray:
@@ -141,15 +170,11 @@ def read_scalar(reader: Reader, dtype: DType) -> np.ndarray:
         if reader.peek() not in ("true", "false"):
             reader.fail(f"expected true or false, found {reader.peek()!r}")
         return np.array(reader.next() == "true")
-    token = reader.peek()
     if dtype.is_float:
-        if token.startswith("nan:"):
-            return np.array(int(reader.next()[4:], 16), dt.uint_of(dtype).numpy).view(dtype.numpy)
-        value = parse_float(reader.take("number"))
-        with np.errstate(all="ignore"):
-            return np.array(value, dtype.numpy)
+        return _read_float(reader, dtype)
     number = reader.integer()
     if not dtype.min <= number <= dtype.max:
+        reader.at -= 1
         reader.fail(f"{number} does not fit {dtype}")
     return np.array(number, dtype.numpy)
 

@@ -48,7 +48,12 @@ def special_values(dtype):
                     1 + 2.0 ** -8 + 2.0 ** -30, 1 + 2.0 ** -11 + 2.0 ** -40, 1 + 3 * 2.0 ** -11 - 2.0 ** -40, 65519.999999, 65520.0,
                     5.96e-8 / 2 * (1 + 1e-9)]
         values = np.array(positive, np.float64)
-        return np.concatenate([values, -values]).astype(dtype.numpy)
+        values = np.concatenate([values, -values]).astype(dtype.numpy)
+    # NaNs with the smallest and the largest payload: rounding must not carry them into an infinity or a zero.
+    bits = dtype.bits - 1
+    infinity = int(np.array(np.inf, dtype.numpy).view(dt.uint_of(dtype).numpy))
+    nans = [infinity + 1, (1 << bits) - 1, infinity + 1 + (1 << bits), (1 << dtype.bits) - 1]
+    return np.concatenate([values, np.array(nans, dt.uint_of(dtype).numpy).view(dtype.numpy)])
 
 
 def operands(dtype, count, seed):

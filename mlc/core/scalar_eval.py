@@ -185,7 +185,7 @@ def _fma_f64(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     result = np.where(zero | ~finite, x * y + z, result)
     result = np.where(np.isfinite(x) & np.isfinite(y) & ~np.isfinite(z), z, result)
     e_x, e_y, e_z = (np.frexp(a)[1] for a in (x, y, z))
-    moderate = (np.abs(e_x) < 990) & (np.abs(e_y) < 990) & (np.abs(e_x + e_y + 60) < 960) & (e_z < 1020)
+    moderate = (np.abs(e_x) < 990) & (np.abs(e_y) < 990) & (np.abs(e_x + e_y - 60) < 960) & (e_z < 1020)
     hard = np.flatnonzero(finite & ~zero & ~moderate)
     if hard.size:
         result = np.array(result)

@@ -19,7 +19,7 @@ from mlc.core.errors import CodegenError, OptionError
 # Levels of the x86-64 psABI (https://gitlab.com/x86-psABIs/x86-64-ABI), by LLVM's feature names.
 _X86_V1 = frozenset({"cmov", "cx8", "fxsr", "mmx", "sse", "sse2"})
 _X86_V3 = _X86_V1 | {"cx16", "sahf", "popcnt", "sse3", "ssse3", "sse4.1", "sse4.2",
-                     "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"}
+                     "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"}
 _AVX512_CORE = frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"})
 # Instructions that only special intrinsics emit. They don't touch our code, and hypervisors switch them at will, so they
 # stay out of keys and requirements. A feature that is not listed here counts.

@@ -111,3 +111,9 @@ def test_kernels_run_in_the_order_of_the_calls(target):
 
 def test_an_empty_program_is_a_module():
     assert "ret void" in emit_module([], GOLDEN)
+
+
+def test_golden_code_is_tested_wherever_it_can_run():
+    native = get_target("native")
+    if native.is_x86 and native.avx2 and native.fma and native.f16c and native.has("bmi2"):
+        assert "golden-v3" in runnable_targets()

@@ -84,7 +84,9 @@ def _refine(compiler: Compiler, graph: Graph, args: Sequence[np.ndarray], refere
             wrong_with = middle
         else:
             right_with = middle
-    return Blame(found.guilty, found.after, f"rewrite {wrong_with}")
+    answer = compiler.ask({**run_request(graph, args), "do": "rewrite", "number": wrong_with}, TIMEOUT)
+    named = f" of {answer['total']} ({answer['rule']})" if "rule" in answer else ""
+    return Blame(found.guilty, found.after, f"rewrite {wrong_with}{named}")
 
 
 def _wrong(compiler: Compiler, graph: Graph, args: Sequence[np.ndarray], referee: Referee, limit: int) -> bool:

@@ -20,13 +20,13 @@ TIMEOUT = 30.0
 # --------------------------------------------------------------------------- in the child
 def serve(request: dict) -> Iterator[dict]:
     """{"do": "ready"}; {"do": "run", "text", "constants", "args"[, "options", "twice"]} -> {"outputs", "passes"[, "again"]};
-    {"do": "levels", ...} -> {"level", "outputs"} each, then {"end"}."""
+    {"do": "levels", ...} -> {"level", "outputs"} each, then {"end"}; {"do": "rewrite", ..., "number": n} -> {"rule", "total"}."""
     if request["do"] == "ready":
         yield {"ready": os.getpid()}
         return
     graph = read_graph(request)
     with opt.options(**request.get("options", {})):
-        yield from (_levels if request["do"] == "levels" else _run)(graph, request)
+        yield from {"run": _run, "levels": _levels, "rewrite": _rewrite}[request["do"]](graph, request)
 
 
 def _run(graph: Graph, request: dict) -> Iterator[dict]:
@@ -47,6 +47,16 @@ def _levels(graph: Graph, request: dict) -> Iterator[dict]:
     for name, outputs in levels(graph, request["args"]):
         yield {"level": name, "outputs": [np.asarray(o) for o in outputs]}
     yield {"end": True}
+
+
+def _rewrite(graph: Graph, request: dict) -> Iterator[dict]:
+    """Which rule rewrite number n applied, and how many rewrites there are in all."""
+    from mlc.passes.manager import PassContext
+    from mlc.passes.pipeline import run_pipeline
+    limited, free = PassContext(limit=request["number"]), PassContext()
+    run_pipeline(graph, limited)
+    run_pipeline(graph, free)
+    yield {"rule": limited.trace[request["number"] - 1][1], "total": len(free.trace)}
 
 
 # --------------------------------------------------------------------------- in the parent

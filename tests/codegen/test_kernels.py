@@ -253,6 +253,15 @@ def test_scratch_on_the_stack_and_in_the_arena(size, target):
         assert (out["o"].reshape(3, size) == given["x"].reshape(3, size)[:, ::-1] * np.float32(2)).all()
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_last_blocks_of_different_lengths_do_not_share_loads(target):
+    for width in (16, 4):
+        loops = tuple(For(f"i{n}", n, (Store(f"o{n}", variable(f"i{n}"), load("x", dt.f32, variable(f"i{n}")) + 1.0),), "vector", width)
+                      for n in (9, 15, 13, 16, 2, 3))
+        specs = [("x", dt.f32, 16, "in"), *((f"o{n}", dt.f32, n, "out") for n in (9, 15, 13, 16, 2, 3))]
+        check([LoopKernel(f"siblings{width}", buffers(*specs), loops)], target)
+
+
 # --------------------------------------------------------------------------- whole kernels
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", [dt.f32, dt.f64, dt.f16, dt.bf16], ids=str)

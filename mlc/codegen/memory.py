@@ -84,9 +84,9 @@ def load(k: KernelEmitter, node: Expr) -> Value:
         if lanes == 1:
             text = b.emit(level, f"load {memory_text(dtype, 1)}, ptr {pointer}, align {grain}")
         elif stride in (1, -1):
-            text = _vector_load(b, level, memory_text(dtype, 1), pointer, grain, lanes, stride)
+            text = _vector_load(b, level, memory_text(dtype, 1), pointer, grain, lanes, active, stride)
         else:
-            text = _strided_load(b, level, memory_text(dtype, 1), pointer, dtype.itemsize, lanes, stride)
+            text = _strided_load(b, level, memory_text(dtype, 1), pointer, dtype.itemsize, lanes, active, stride)
         if dtype is dt.bool_:  # bytes other than 0 and 1 come in through views
             text = b.emit(level, f"icmp ne {memory_text(dtype, lanes)} {text}, {splat_text(0, dt.u8, lanes)}")
         found = table[key] = Value(text, dtype, lanes, level)
@@ -161,7 +161,7 @@ def store(k: KernelEmitter, stmt: Store) -> None:
         last = b.emit(b.level, f"extractelement {vector} {text}, i64 {active - 1}")
         b.effect(f"store {scalar} {last}, ptr {pointer}, align {grain}")
     elif stride in (1, -1):
-        _vector_store(b, scalar, text, pointer, grain, lanes, stride)
+        _vector_store(b, scalar, text, pointer, grain, lanes, active, stride)
     else:
         for i in range(active):
             element = b.emit(b.level, f"getelementptr {scalar}, ptr {pointer}, i64 {i * stride}") if i else pointer

@@ -64,17 +64,12 @@ def _for_jax(value: object) -> object:
     return value
 
 
-def _jax_function(namespace: str, name: str) -> Callable | None:
-    jax = sys.modules.get("jax")
-    return getattr({"numpy": jax.numpy, "nn": jax.nn, "linalg": jax.numpy.linalg}[namespace], name, None)
-
-
 def public(function: Callable | None = None, *, name: str = "", aliases: tuple[str, ...] = (), namespace: str = "numpy",
-           creates: bool = False, composite: bool = False) -> Callable:
-    """Register a function under its name and aliases. `creates`: it makes arrays from no array. `composite`: it is written
-    with public functions only and JAX has none of that name, so JAX arrays run through its body."""
+           creates: bool = False, jax: Callable | None = None) -> Callable:
+    """Register a function under its name and aliases. `creates`: it makes arrays from no array. `jax(jax_module, *args)`: what to
+    do with JAX's arrays when JAX has no function of this name."""
     if function is None:
-        return functools.partial(public, name=name, aliases=aliases, namespace=namespace, creates=creates, composite=composite)
+        return functools.partial(public, name=name, aliases=aliases, namespace=namespace, creates=creates, jax=jax)
     label = name or function.__name__.rstrip("_")
 
     @functools.wraps(function)
@@ -83,12 +78,12 @@ def public(function: Callable | None = None, *, name: str = "", aliases: tuple[s
         for value in args:
             cls = value.__class__
             if _jax_types.get(cls, True) or cls in (list, tuple):
-                if not composite and _wants_jax(args, kwargs):
-                    return _call_jax(namespace, label, args, kwargs)
+                if _wants_jax(args, kwargs, creates):
+                    return _call_jax(namespace, label, jax, args, kwargs)
                 break
         else:
-            if (creates or kwargs) and not composite and _wants_jax(args, kwargs, creates):
-                return _call_jax(namespace, label, args, kwargs)
+            if (creates or kwargs) and _wants_jax(args, kwargs, creates):
+                return _call_jax(namespace, label, jax, args, kwargs)
         try:
             return function(*args, **kwargs)
         except (ShapeError, DtypeError, TraceError, UnsupportedError) as error:
@@ -96,23 +91,28 @@ def public(function: Callable | None = None, *, name: str = "", aliases: tuple[s
             raise
 
     wrapper.__name__ = label
+    wrapper.jax = jax
     for known in (label, *aliases):
         _NAMESPACES[namespace][known] = wrapper
     return wrapper
 
 
-def _wants_jax(args: tuple, kwargs: dict, creates: bool = False) -> bool:
+def _wants_jax(args: tuple, kwargs: dict, creates: bool) -> bool:
     values = (*args, *kwargs.values())
     if _has_jax(values):
         return not _has_tracer(values)
     return creates and under_jax_trace() and not _has_tracer(values)
 
 
-def _call_jax(namespace: str, name: str, args: tuple, kwargs: dict):
-    found = _jax_function(namespace, name)
+def _call_jax(namespace: str, name: str, instead: Callable | None, args: tuple, kwargs: dict):
+    module = sys.modules["jax"]
+    args, kwargs = tuple(map(_for_jax, args)), {key: _for_jax(value) for key, value in kwargs.items()}
+    if instead is not None:
+        return instead(module, *args, **kwargs)
+    found = getattr({"numpy": module.numpy, "nn": module.nn, "linalg": module.numpy.linalg}[namespace], name, None)
     if found is None:
         raise UnsupportedError(f"{name}: JAX has no function of this name to hand its own arrays to")
-    return found(*map(_for_jax, args), **{key: _for_jax(value) for key, value in kwargs.items()})
+    return found(*args, **kwargs)
 
 
 for _known in (int, float, bool, type(None), str, np.ndarray, np.float32, np.float64, np.int32, np.int64, np.dtype, type, slice):

@@ -22,7 +22,7 @@ from mlc.frontend.leaves import guard, leaf_type, normal
 from mlc.frontend.promotion import as_array, as_numpy
 from mlc.frontend.record import Trace, current_trace
 from mlc.frontend.signature import Signature, Statics, parameter_names
-from mlc.frontend.source import in_package
+from mlc.frontend.source import in_package, user_line
 from mlc.frontend.static import static_key
 from mlc.graph.graph import Graph
 
@@ -145,24 +145,30 @@ def _run(fn: Callable, args: list, kwargs: dict, name: str):
     try:
         return fn(*args, **kwargs)
     except Exception as error:
-        if touched_jax(error):
-            raise UnsupportedError(
-                f"{name} calls jax with a traced value ({type(error).__name__}: {(str(error).splitlines() or [''])[0]}); functions written with "
-                "jax.numpy or jax.lax cannot be captured yet: write it with operators, array methods, NumPy functions or mlc.numpy") from error
-        raise
+        if isinstance(error.__cause__, TraceError):  # NumPy hides why a traced value would not convert
+            raise error.__cause__ from None
+        folders = _jax_folders()
+        if not _touched_jax(error, folders):
+            raise
+        first = (str(error).splitlines() or [""])[0]
+        raise UnsupportedError(
+            f"{name} calls jax with a traced value{user_line(error.__traceback__, folders)} ({type(error).__name__}: {first}); functions written "
+            "with jax.numpy or jax.lax cannot be captured yet: write it with operators, array methods, NumPy functions or mlc.numpy") from error
 
 
-def touched_jax(error: BaseException) -> bool:
-    """Whether an exception went through JAX, which then refused a tracer of mlc."""
+def _jax_folders() -> tuple[str, ...]:
     jax = sys.modules.get("jax")
-    if jax is None or not getattr(jax, "__file__", None):
+    return (os.path.dirname(jax.__file__) + os.sep,) if getattr(jax, "__file__", None) else ()
+
+
+def _touched_jax(error: BaseException, folders: tuple[str, ...]) -> bool:
+    """Whether an exception went through JAX, which then refused a tracer of mlc."""
+    if not folders:
         return False
-    folders = (os.path.dirname(jax.__file__) + os.sep,)
-    if in_package(error.__traceback__, folders) or getattr(error, "from_jax", False):
-        return True
     # JAX may have cut its own frames out of the traceback; it says so in a note, or in the cause.
     notes = " ".join(map(str, getattr(error, "__notes__", ())))
-    return "JAX has removed its internal frames" in notes or type(error.__cause__).__name__ == "UnfilteredStackTrace"
+    return (in_package(error.__traceback__, folders) or "JAX has removed its internal frames" in notes
+            or type(error.__cause__).__name__ == "UnfilteredStackTrace")
 
 
 def inline(jitted, args: tuple, kwargs: dict):

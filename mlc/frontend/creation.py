@@ -26,8 +26,8 @@ def shape_of(shape: object) -> tuple[int, ...]:
     """A shape argument as a tuple of non-negative ints; ShapeError otherwise."""
     if isinstance(shape, Array):
         raise TraceError("a shape must be known when the function is recorded; make it static (static_argnums)")
-    sizes = (shape,) if hasattr(shape, "__index__") and not (isinstance(shape, np.ndarray) and shape.ndim) else tuple(shape)
     try:
+        sizes = (shape,) if hasattr(shape, "__index__") and not (isinstance(shape, np.ndarray) and shape.ndim) else tuple(shape)
         sizes = tuple(n.__index__() for n in sizes)
     except (AttributeError, TypeError):
         raise ShapeError(f"a shape is a tuple of ints, got {shape!r}") from None

@@ -56,10 +56,12 @@ class Index:
         self.boxed.append(size)
 
     def _slice(self, item: slice, size: int, axis: int) -> None:
+        if any(isinstance(v, Array) and hasattr(v, "trace") for v in (item.start, item.stop, item.step)):
+            raise UnsupportedError(f"axis {axis} is sliced at a traced position, which is not available yet; make it static (static_argnums)")
         try:
             begin, end, step = item.indices(size)
         except (TypeError, ValueError):
-            raise _bad_slice(item, axis) from None
+            raise ShapeError(f"axis {axis}: {item} is not a slice of ints with a nonzero step") from None
         count = len(range(begin, end, step))
         if not count:
             self._add(0, 0, 1, False, 0)
@@ -95,12 +97,6 @@ class Index:
     def covers(self) -> bool:
         """Whether every element is addressed."""
         return all(s == 0 and st == 1 for s, st in zip(self.start, self.stride))
-
-
-def _bad_slice(item: slice, axis: int) -> Exception:
-    if any(isinstance(v, Array) for v in (item.start, item.stop, item.step)):
-        return UnsupportedError(f"axis {axis} is sliced at a traced position, which is not available yet; make it static (static_argnums)")
-    return ShapeError(f"axis {axis}: {item} is not a slice of ints with a nonzero step")
 
 
 def _expand(index: object, rank: int) -> tuple:

@@ -17,7 +17,7 @@ from mlc.core import options as opt
 from mlc.core.dims import TensorType
 from mlc.core.literal import Literal
 from mlc.frontend.array import Array
-from mlc.frontend.record import Tracer
+from mlc.frontend.record import Tracer, refuse_leaked
 from mlc.frontend.source import here
 from mlc.graph.graph import Graph, infer_type
 from mlc.graph.text import print_graph
@@ -75,7 +75,7 @@ class _LazyRecorder:
     def emit(self, op: str, operands: Sequence[Array], attrs: Mapping[str, Any] | None, type: TensorType | None, weak: bool) -> LazyArray:
         for x in operands:
             if isinstance(x, Tracer):
-                x.trace.use(x)
+                refuse_leaked(x)
         definition, attrs = find_op(op), attrs or {}
         found = infer_type(definition, [x.type for x in operands], attrs, type, ())
         return LazyArray(found, weak, (op, tuple(operands), attrs, here()))

@@ -10,7 +10,7 @@ from mlc.core.dtype import as_dtype
 from mlc.core.errors import DtypeError, TraceError, UnsupportedError
 from mlc.frontend.array import Array
 from mlc.frontend.promotion import as_numpy, numpy_dtype
-from mlc.frontend.record import Tracer
+from mlc.frontend.record import Tracer, refuse_leaked
 
 _WEAK = {bool: (TensorType((), dt.bool_), False), int: (TensorType((), dt.i64), True), float: (TensorType((), dt.f64), True)}
 
@@ -30,7 +30,7 @@ def guard(leaf: object) -> object:
 def normal(leaf: object, what: str) -> object:
     """Any other leaf as NumPy data or a Python scalar; TraceError says what it is otherwise."""
     if isinstance(leaf, Tracer):
-        leaf.trace.use(leaf)
+        refuse_leaked(leaf)
     if isinstance(leaf, Array):
         value = leaf.eval()
         return {"b": bool, "i": int, "f": float}[value.dtype.kind](value) if leaf.weak and not value.ndim else value

@@ -460,3 +460,21 @@ def _pad_copy(x: Array, axis: int, before: int, after: int, mode: str) -> Array:
     return take_static(x, index, axis)
 
 
+@public
+def diff(a, n=1, axis=-1, prepend=None, append=None):
+    """Differences of neighbours along an axis, n times; of bools, whether they differ."""
+    x, count = array_of(a), operator.index(n)
+    if count < 0 or not x.ndim:
+        raise ShapeError(f"{x.type} has no differences of order {n}")
+    axis = normalize_axis(axis, x.ndim, "axis")
+    ends = []
+    for end in (prepend, append):
+        if end is not None and not np.ndim(end):
+            end = broadcast_to(end, [1 if i == axis else size for i, size in enumerate(x.type.shape)])
+        ends.append([] if end is None else [end])
+    x = concatenate([*ends[0], x, *ends[1]], axis) if prepend is not None or append is not None else x
+    op = "ne" if x.type.dtype.kind == "b" else "sub"
+    for _ in range(count):
+        size = x.type.shape[axis]
+        x = emit(op, (part(x, axis, min(1, size), size), part(x, axis, 0, max(size - 1, 0))))
+    return x

@@ -23,7 +23,7 @@ from mlc.frontend.promotion import broadcast, convert, promote, to_inexact
 from mlc.frontend.record import emit
 from mlc.frontend.reductions import count, logsumexp, max_, mean, sum_
 from mlc.frontend.reductions import mean as mean_
-from mlc.frontend.unary import where
+from mlc.frontend.unary import rsqrt, where
 from mlc.ops.base import REGISTRY
 
 public = functools.partial(_public, namespace="nn")
@@ -172,7 +172,7 @@ def gelu(x, approximate: bool = True):
     return 0.5 * x * tail
 
 
-@public(composite=True)
+@public(jax=lambda jax, x: jax.scipy.special.erf(x))
 def erf(x):
     """The error function (`jax.scipy.special.erf`)."""
     (x,) = promote(x, to=to_inexact)
@@ -252,21 +252,28 @@ def _rsqrt(x):
     return sys.modules["jax"].lax.rsqrt(x) if is_jax_type(type(x)) else emit("rsqrt", (x,))
 
 
-@public(composite=True)
-def layer_norm(x, scale=None, bias=None, axis=-1, epsilon=1e-5):
-    """(x - mean) * rsqrt(var + epsilon) over an axis, then times scale plus bias; two passes. Half floats compute in float32."""
-    x = _either(x)
-    half = np.dtype(x.dtype).itemsize == 2
-    wide = x.astype(np.float32) if half else x
-    distance = wide - mean(wide, axis, keepdims=True)
-    variance = mean(distance * distance, axis, keepdims=True)
-    out = distance * _rsqrt(variance + epsilon)
+def _normalise(mean, rsqrt, x, scale, bias, axis, epsilon):
+    """The formula of `layer_norm`, for arrays of mlc and of JAX."""
+    wide = x.astype("float32") if x.dtype.itemsize == 2 else x
+    distance = wide - mean(wide, axis=axis, keepdims=True)
+    out = distance * rsqrt(mean(distance * distance, axis=axis, keepdims=True) + epsilon)
     out = out if scale is None else out * scale
     out = out if bias is None else out + bias
-    return out.astype(x.dtype) if half else out
+    return out.astype(x.dtype) if x.dtype.itemsize == 2 else out
 
 
-@public(composite=True)
+def _jax_layer_norm(jax, x, scale=None, bias=None, axis=-1, epsilon=1e-5):
+    return _normalise(jax.numpy.mean, jax.lax.rsqrt, jax.numpy.asarray(x), scale, bias, axis, epsilon)
+
+
+@public(jax=_jax_layer_norm)
+def layer_norm(x, scale=None, bias=None, axis=-1, epsilon=1e-5):
+    """(x - mean) * rsqrt(var + epsilon) over an axis, then times scale plus bias; two passes. Half floats compute in float32."""
+    (x,) = promote(x, to=to_inexact)
+    return _normalise(mean, rsqrt, x, scale, bias, axis, epsilon)
+
+
+@public(jax=lambda jax, x, weight, bias=None: jax.numpy.matmul(x, weight) + (0 if bias is None else bias))
 def linear(x, weight, bias=None):
     """x @ weight + bias, with weight [in, out]."""
     out = matmul(x, weight)
@@ -284,11 +291,10 @@ def one_hot(x, num_classes, *, dtype=None, axis=-1):
     return convert(compare("eq", broadcast(left, shape), broadcast(line, shape)), f64 if dtype is None else as_dtype(dtype))
 
 
-@public(composite=True)
+@public(jax=lambda jax, x, keep, mask: jax.numpy.where(mask, x / keep, 0))
 def dropout(x, keep, mask):
     """x / keep where the given mask is true, 0 elsewhere: the randomness is the caller's."""
-    x = _either(x)
-    return where(mask, x / keep, np.zeros((), x.dtype))
+    return where(mask, array_of(x) / keep, 0)
 
 
 __all__ = sorted(NN)

@@ -51,7 +51,11 @@ def as_numpy(value: object, what: str = "array") -> np.ndarray | np.generic | No
     if hasattr(value, "__dlpack__"):
         # A jax.Array converts itself (also bfloat16, which NumPy's dlpack does not know).
         if hasattr(value, "__array__") and type(value).__module__.partition(".")[0] in ("jax", "jaxlib"):
-            return np.asarray(value)
+            try:
+                return np.asarray(value)
+            except Exception as error:
+                raise TraceError(f"{what} is being traced by JAX and has no data for mlc ({type(error).__name__}); call the mlc.jit function outside "
+                                 "of jax.jit and jax.grad, or write it with mlc.numpy, whose functions JAX can trace") from None
         try:
             return np.from_dlpack(value)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:

@@ -55,9 +55,15 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple, kwargs: dict):
     return found if dtype is None else found.astype(dtype)
 
 
+_ABOUT = {"shape": lambda a: a.shape, "ndim": lambda a: a.ndim, "iscomplexobj": lambda x: False, "isrealobj": lambda x: True,
+          "size": lambda a, axis=None: a.size if axis is None else a.shape[axis]}
+
+
 def call_function(function, args: tuple, kwargs: dict):
     """`__array_function__`: the function of the same name in `mlc.numpy` or `mlc.numpy.linalg`."""
     name, module = function.__name__, function.__module__
+    if module == "numpy" and name in _ABOUT:
+        return _ABOUT[name](*args, **kwargs)
     found = {"numpy": NUMPY, "numpy.linalg": {**NUMPY, **LINALG}}.get(module, {}).get(name)
     if found is None:
         _fail(f"{module}.{name}", "this NumPy function is not available on recorded values; use a function of mlc.numpy")

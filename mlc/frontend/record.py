@@ -67,14 +67,9 @@ class Trace:
 
     def use(self, x: Tracer) -> int:
         """The node id of a tracer of this trace. TraceError for one that leaked out of another."""
-        if x.trace is self and self.open:
-            return x.node
-        error = TraceError(
-            f"leaked traced value{at_here()}: {x.type}, {x.origin}, is used "
-            f"{'while another function is recorded' if x.trace.open else 'after that recording ended'}; "
-            "return it from the function instead of storing it in a global, a closure or an object")
-        error.complete = True
-        raise error
+        if x.trace is not self or not self.open:
+            refuse_leaked(x)
+        return x.node
 
     def operand(self, x: Array) -> int:
         """The node id of any array: foreign data becomes a constant."""
@@ -92,6 +87,20 @@ class Trace:
 
     def parameter(self, name: str, type: TensorType, weak: bool) -> Tracer:
         return Tracer(self, self.graph.parameter(name, type), type, weak)
+
+
+def refuse_leaked(x: Tracer) -> None:
+    """Raise the TraceError of a tracer that is used outside of its own recording."""
+    if not x.trace.open:
+        when = "after that recording ended"
+    elif current_trace() is None:
+        when = "on a thread that does not record it"
+    else:
+        when = "while another function is recorded"
+    error = TraceError(f"leaked traced value{at_here()}: {x.type}, {x.origin}, is used {when}; "
+                       "return it from the function instead of storing it in a global, a closure or an object")
+    error.complete = True
+    raise error
 
 
 _state = threading.local()

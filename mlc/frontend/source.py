@@ -77,6 +77,17 @@ def locate(error: MlcError, name: str) -> MlcError:
     return error
 
 
+def user_line(trace: TracebackType | None, besides: tuple[str, ...] = ()) -> str:
+    """` at model.py:41 (loss)`: the innermost frame of a traceback that is neither mlc's nor NumPy's nor under `besides`."""
+    found = ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not _facts(code)[1] and not code.co_filename.startswith(besides):
+            found = f" at {os.path.basename(code.co_filename)}:{trace.tb_lineno} ({code.co_name})"
+        trace = trace.tb_next
+    return found
+
+
 def in_package(trace: TracebackType | None, folders: tuple[str, ...]) -> bool:
     """Whether a traceback passes through a file under one of the folders."""
     while trace is not None:

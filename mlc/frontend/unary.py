@@ -76,7 +76,7 @@ def reciprocal(x, /):
     return emit("integer_pow", (x,), {"y": -1})
 
 
-@public
+@public(jax=lambda jax, x: jax.lax.rsqrt(x))
 def rsqrt(x, /):
     """1 / sqrt(x), in a floating dtype (`lax.rsqrt`)."""
     (x,) = promote(x, to=to_inexact)

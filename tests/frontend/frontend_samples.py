@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+import pytest
 
 import mlc
 
@@ -74,3 +75,8 @@ def agree(function, *args, ulps=8, jit=True):
 def agree_each(names, call, *args, ulps=8):
     """`call(namespaces, name, *args)` for every name, as one XLA program."""
     agree(lambda m, *arrays: {name: call(m, name, *arrays) for name in names}, *args, ulps=ulps)
+
+
+def numbered(*cases):
+    """Parametrize values (lambdas, or tuples with one) with ids that are the same in every process."""
+    return [pytest.param(*(case if isinstance(case, tuple) else (case,)), id=f"case{i}") for i, case in enumerate(cases)]

@@ -45,6 +45,7 @@ MOVES = {
                               *n.meshgrid(x[0, 0], x[1, 0], sparse=True)),
     "take": lambda n, x: (n.take(x, np.array([2, 0]), 1), n.take(x, np.array([[1, 3], [0, 2]]), 2), n.take(x, 1, 0), n.take(x, np.array([3, -1])),
                           n.take(x, np.array([4, 9]), 1, mode="wrap"), n.take(x, np.array([4, 9]), 1, mode="clip")),
+    "diff": lambda n, x: (n.diff(x), n.diff(x, 2, 1), n.diff(x, axis=0, prepend=0), n.diff(x, append=x), n.diff(x > 5), n.diff(x, 9)),
     "unstack": lambda n, x: (*n.unstack(x), *n.unstack(x, axis=-1)),
 }
 

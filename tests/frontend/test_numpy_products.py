@@ -13,10 +13,25 @@ def a(*shape, dtype="f4", seed=0):
     return np.random.default_rng([seed, *shape]).integers(-4, 5, shape).astype(dtype)
 
 
-@pytest.mark.parametrize("shapes", [((3, 4), (4, 5)), ((4,), (4,)), ((3, 4), (4,)), ((4,), (4, 5)), ((2, 3, 4), (4, 5)),
-                                    ((2, 3, 4), (2, 4, 5)),
-                                    ((1, 3, 4), (6, 4, 5)), ((6, 1, 3, 4), (2, 4, 5)), ((2, 3, 4), (4,)), ((4,), (2, 4, 5)), ((7, 1, 3, 4), (1, 2, 4, 5)),
-                                    ((1, 3, 4), (1, 4, 5)), ((3, 0), (0, 2))], ids=str)
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((3, 4), (4, 5)),
+        ((4,), (4,)),
+        ((3, 4), (4,)),
+        ((4,), (4, 5)),
+        ((2, 3, 4), (4, 5)),
+        ((2, 3, 4), (2, 4, 5)),
+        ((1, 3, 4), (6, 4, 5)),
+        ((6, 1, 3, 4), (2, 4, 5)),
+        ((2, 3, 4), (4,)),
+        ((4,), (2, 4, 5)),
+        ((7, 1, 3, 4), (1, 2, 4, 5)),
+        ((1, 3, 4), (1, 4, 5)),
+        ((3, 0), (0, 2)),
+    ],
+    ids=str,
+)
 def test_matmul_shapes(shapes):
     agree(lambda m, x, y: x @ y, a(*shapes[0]), a(*shapes[1], seed=1), ulps=0)
 
@@ -27,17 +42,37 @@ def test_matmul_promotes(dtypes):
 
 
 def test_preferred_element_type():
-    agree(lambda m, x, y: (m.numpy.matmul(x, y, preferred_element_type="int32"), m.numpy.dot(x, y, preferred_element_type="float32")),
-          a(3, 4, dtype="i1"), a(4, 2, dtype="i1", seed=1))
+    agree(
+        lambda m, x, y: (m.numpy.matmul(x, y, preferred_element_type="int32"), m.numpy.dot(x, y, preferred_element_type="float32")),
+        a(3, 4, dtype="i1"),
+        a(4, 2, dtype="i1", seed=1),
+    )
 
 
 def test_other_products():
     def function(m, x, y, v, w):
         n = m.numpy
-        return (n.dot(x, y), n.dot(x, v), n.dot(2, x), n.vdot(v, v), n.vecdot(x, x), n.vecdot(x, x, axis=0), n.inner(x, x), n.inner(v, v),
-                n.outer(v, w),
-                n.tensordot(x, y, 1), n.tensordot(x, y, ((1,), (0,))), n.tensordot(x, x, ([0, 1], [0, 1])), n.tensordot(v, w, 0), n.kron(x, v),
-                n.matvec(x, v), n.vecmat(v, y), n.cross(x[:, :3], x[:, 1:]), n.trace(x))
+        return (
+            n.dot(x, y),
+            n.dot(x, v),
+            n.dot(2, x),
+            n.vdot(v, v),
+            n.vecdot(x, x),
+            n.vecdot(x, x, axis=0),
+            n.inner(x, x),
+            n.inner(v, v),
+            n.outer(v, w),
+            n.tensordot(x, y, 1),
+            n.tensordot(x, y, ((1,), (0,))),
+            n.tensordot(x, x, ([0, 1], [0, 1])),
+            n.tensordot(v, w, 0),
+            n.kron(x, v),
+            n.matvec(x, v),
+            n.vecmat(v, y),
+            n.cross(x[:, :3], x[:, 1:]),
+            n.trace(x),
+        )
+
     agree(function, a(3, 4), a(4, 5, seed=1), a(4, seed=2), a(6, seed=3), ulps=4)
 
 
@@ -51,8 +86,30 @@ def test_vector_norms(order):
     agree(lambda m, x: (m.numpy.linalg.norm(x, order, 1), m.numpy.linalg.norm(x[:, 0, 0], order)), a(3, 4, 5), ulps=64)
 
 
-EQUATIONS = ["ij,jk->ik", "ij,jk", "ij->ji", "ij->", "ii->i", "ii", "ij,ij->ij", "ij,ij->", "bij,bjk->bik", "i,j->ij", "ij,kj->ik", "bhqd,bhkd->bhqk",
-             "...ij,...jk->...ik", "ij,j->i", "abc,cd,de->abe", "ijj->i", "i->", "ij,ik->kj", "...i->i...", "ab,bc,ca", "i,i,i->i", "b...,...->b..."]
+EQUATIONS = [
+    "ij,jk->ik",
+    "ij,jk",
+    "ij->ji",
+    "ij->",
+    "ii->i",
+    "ii",
+    "ij,ij->ij",
+    "ij,ij->",
+    "bij,bjk->bik",
+    "i,j->ij",
+    "ij,kj->ik",
+    "bhqd,bhkd->bhqk",
+    "...ij,...jk->...ik",
+    "ij,j->i",
+    "abc,cd,de->abe",
+    "ijj->i",
+    "i->",
+    "ij,ik->kj",
+    "...i->i...",
+    "ab,bc,ca",
+    "i,i,i->i",
+    "b...,...->b...",
+]
 
 
 @pytest.mark.parametrize("equation", EQUATIONS)
@@ -72,8 +129,13 @@ def test_einsum_promotes_and_takes_numpy_calls():
 
 
 def test_mismatch_names_parameter_and_line():
-    with pytest.raises(mlc.errors.ShapeError, match=r"matmul at test_numpy_products.py:\d+ \(loss\): x is f32\[64,784\] and w is f32\[512,784\]; "
-                                                    r"contracting axis 1 of the left \(784\) with axis 0 of the right \(512\). Transpose"):
+    with pytest.raises(
+        mlc.errors.ShapeError,
+        match=r"matmul at test_numpy_products.py:\d+ \(loss\): x is f32\[64,784\] and w is f32\[512,784\]; "
+        r"contracting axis 1 of the left \(784\) with axis 0 of the right \(512\). Transpose",
+    ):
+
         def loss(x, w):
             return x @ w
+
         mlc.jit(loss)(np.zeros((64, 784), "f4"), np.zeros((512, 784), "f4"))

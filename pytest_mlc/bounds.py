@@ -29,8 +29,9 @@ from mlc.graph.interpreter import apply_node, overflow_threshold, wide_dtype
 from mlc.ops.base import CONTRACTION, DISCONTINUOUS, ELEMENTWISE, EXACT, MONOTONE, op
 from pytest_mlc.models import ErrorModel, min_normal, min_subnormal
 
-# Half points are sampled too where a function may turn inside the interval; the factor covers what lies between samples.
-TURNING_FACTOR = 1.25
+# A function is far from linear when its moves at the full and at this share of the interval don't match (not a round
+# fraction, because of periods); its error counts as small up to this share of the value.
+SMALL_STEP, CROOKED = 1 / 17.3, 0.01
 # Uncertainty of the referee's own functions, in ulp of the wide dtype.
 REFEREE_ULP = 8.0
 
@@ -168,7 +169,7 @@ def _finish(node: Node, mid: np.ndarray, err: np.ndarray, model: ErrorModel) -> 
 
 
 # --------------------------------------------------------------------------- elementwise, and folds that only choose
-def _pushed(value: Value, share: float = 1.0) -> list[np.ndarray]:
+def _pushed(value: Value, share: float) -> list[np.ndarray]:
     """The operand at the ends of its interval; where nothing is known of it, at values that no function maps alike."""
     mid, err = value.mid, value.error
     unjudged = np.isinf(err)
@@ -183,25 +184,45 @@ def _pushed(value: Value, share: float = 1.0) -> list[np.ndarray]:
 
 
 def _deviation(node: Node, operands: Sequence[Value], mid: np.ndarray) -> np.ndarray:
-    """How far the result moves when the inexact operands go to the ends of their intervals, in every combination."""
+    """How far the result moves when the inexact operands go to the ends of their intervals, in every combination.
+
+    A function that may turn inside the interval gets what its second difference suggests on top; where it is far from
+    linear there (compared with a much smaller step) and the error is no longer small, nothing is known.
+    """
+    worst, results = _corners(node, operands, mid, 1.0)
+    if _ends_suffice(node):
+        return worst
+    extrapolated = _corners(node, operands, mid, SMALL_STEP)[0] / SMALL_STEP
+    bend = np.zeros_like(worst)
+    for one, opposite in zip(results, reversed(results)):
+        apart = np.abs(one + opposite - 2 * mid)
+        bend = np.maximum(bend, np.where(np.isfinite(apart), apart, 0))
+    err = np.maximum(worst, np.where(np.isfinite(extrapolated), extrapolated, np.inf)) + bend
+    crooked = np.abs(worst - extrapolated) > 0.5 * np.maximum(worst, extrapolated)
+    unknown = (crooked & (err > CROOKED * np.abs(mid))) | (err >= np.abs(mid))
+    return np.where(unknown & (err > 0), np.inf, err)
+
+
+def _corners(node: Node, operands: Sequence[Value], mid: np.ndarray, share: float) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The largest distance from `mid` over all corners of the operands' intervals (shrunk to `share`), and the results there."""
     moving = [k for k, v in enumerate(operands) if not v.exact]
-    shares = (1.0,) if _ends_suffice(node) else (1.0, 0.5)
     arrays = [v.mid for v in operands]
     worst = np.zeros(mid.shape, error_dtype(node.type.dtype))
-    for share in shares:
-        for ends in itertools.product(*(_pushed(operands[k], share) for k in moving)):
-            moved = list(arrays)
-            for k, end in zip(moving, ends):
-                moved[k] = end
-            result = run_op(node, moved)
-            if node.type.dtype.is_float:
-                apart = np.abs(result - mid)
-                same = (result == mid) | (np.isnan(result) & np.isnan(mid))
-                apart = np.where(same, 0, np.where(np.isnan(apart), np.inf, apart))
-            else:
-                apart = np.where(result == mid, 0.0, np.inf)
-            worst = np.maximum(worst, apart)
-    return worst
+    results = []
+    for ends in itertools.product(*(_pushed(operands[k], share) for k in moving)):
+        moved = list(arrays)
+        for k, end in zip(moving, ends):
+            moved[k] = end
+        result = run_op(node, moved)
+        if node.type.dtype.is_float:
+            apart = np.abs(result - mid)
+            same = (result == mid) | (np.isnan(result) & np.isnan(mid))
+            apart = np.where(same, 0, np.where(np.isnan(apart), np.inf, apart))
+        else:
+            apart = np.where(result == mid, 0.0, np.inf)
+        worst = np.maximum(worst, apart)
+        results.append(result)
+    return worst, results
 
 
 def _ends_suffice(node: Node) -> bool:
@@ -223,9 +244,6 @@ def _elementwise(node: Node, operands: Sequence[Value]) -> tuple[np.ndarray, np.
     mid = run_op(node, [v.mid for v in operands])
     err = _deviation(node, operands, mid)
     if node.type.dtype.is_float:
-        if not _ends_suffice(node):
-            # A turning or singular function: beyond its own size the interval says nothing.
-            err = np.where(err >= np.abs(mid), np.where(err > 0, np.inf, 0), err * TURNING_FACTOR)
         if node.op.has(DISCONTINUOUS) and not node.op.has(MONOTONE) and len(operands) == 2:
             err = np.where(_quotient_unsure(operands), np.inf, err)
     elif node.type.dtype is dt.bool_ and node.op.has(DISCONTINUOUS):

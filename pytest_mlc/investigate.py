@@ -64,14 +64,13 @@ class Investigator:
         twice, check = failing.outcome.kind == "unstable", int(failing.case.facts.get("check", "0"))
         self.compiler.stop()  # a clean process: what came before must not matter
         again = attempt(self.compiler, failing.case, twice, check)
-        if again is None:
-            guilty = Blame("unknown", detail="it does not fail again in a fresh process")
-            return self._finish(failing, guilty, failing.case, "", keep)
-        guilty = self._blame(again)
-        key = (again.essence, guilty.guilty)
-        known = self.seen.setdefault(key, [])
+        guilty = self._blame(again) if again else Blame("unknown", detail="it does not fail again in a fresh process")
+        known = self.seen.setdefault((failing.essence, guilty.guilty), [])
         if len(known) >= self.SEEN_LIMIT:
             return replace(known[0], count=1)
+        if again is None:
+            known.append(self._finish(failing, guilty, failing.case, "", keep))
+            return known[-1]
 
         def still(candidate: Case) -> bool:
             found = attempt(self.compiler, candidate, twice, check)

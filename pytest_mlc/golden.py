@@ -110,12 +110,19 @@ def _forget_pending(path: Path) -> None:
 
 def parse_problem(stage: str, text: str) -> str:
     """Why a stage's text does not parse, or "" if it does or the stage has no parser."""
-    if stage not in ("graph", "optimized"):
-        return ""
     from mlc.core.errors import MlcError
-    from mlc.graph import parse_graph
     try:
-        parse_graph(text, _placeholder_constants(text), "golden file")
+        if stage in ("graph", "optimized"):
+            from mlc.graph import parse_graph
+            parse_graph(text, _placeholder_constants(text), "golden file")
+        elif stage == "memory":
+            from mlc.memory.plan import parse_plan
+            parse_plan(text)
+        elif stage == "loops":
+            from mlc.loop.text import parse_kernel
+            for kernel in re.split(r"^; .*$", text, flags=re.M):
+                if kernel.strip():
+                    parse_kernel(kernel)
     except MlcError as error:
         return str(error)
     return ""

@@ -69,6 +69,29 @@ def test_rounding_in_other_places_is_not_worth_a_note():
     assert compare(lambda x, n: x / n[:, None], x, n).notes == []  # XLA multiplies by 1 / n
 
 
+def attention(p, x):
+    """Normalisation, two heads of attention and a residual sum: no element of it has a useful worst-case bound."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    h = centred / mnp.sqrt((centred * centred).mean(axis=-1, keepdims=True) + 1e-5)
+    q, k, v = ((h @ w).reshape(6, 2, 8) for w in p)
+    scores = mnp.exp(mnp.permute_dims(q, (1, 0, 2)) @ mnp.permute_dims(k, (1, 2, 0)) * 0.35)
+    out = (scores / scores.sum(axis=-1, keepdims=True)) @ mnp.permute_dims(v, (1, 0, 2))
+    return x + mnp.permute_dims(out, (1, 0, 2)).reshape(6, 16)
+
+
+ATTENTION = [np.random.default_rng(k).standard_normal((16, 16)).astype(np.float32) / 4 for k in range(3)], np.hstack([X, -X[::-1]])
+
+
+def test_a_deep_model_is_judged_and_passes_without_a_note():
+    assert compare(attention, *ATTENTION).notes == []
+
+
+def test_a_small_error_in_a_deep_model_is_found(monkeypatch):
+    corrupt(monkeypatch, lambda answer: answer * (1 + np.float32(1e-3) * (np.arange(16) == 5)).astype(np.float32))
+    with pytest.raises(CheckFailed, match=r"mlc-check: WRONG .* at out\[\d,5\]"):
+        compare(attention, *ATTENTION)
+
+
 @pytest.mark.parametrize("enabled", [False, True])
 def test_the_reference_follows_the_users_64_bit_setting(enabled):
     with jax.enable_x64(enabled):

@@ -4,13 +4,26 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-# In-process runs drop the modules that they import; NumPy can't be loaded twice.
-import mlc.compile  # noqa: F401
+import mlc
+import mlc.numpy as mnp
 import pytest_mlc.golden
 
 pytest_plugins = ["pytester"]
+
+W = np.random.default_rng(0).standard_normal((16, 24)).astype(np.float32)
+
+
+def model(w, x):
+    """Two kernels, so that there is an arena; the weights are a constant if they are not passed."""
+    hidden = mnp.tanh(x @ w)
+    return hidden / hidden.sum(axis=1, keepdims=True)
+
+# In-process runs drop the modules that they import, so all that they need is imported here, by doing what they do.
+for stage in pytest_mlc.golden.STAGES:
+    pytest_mlc.golden.golden_executable(mlc.jit(model).lower(W, mlc.spec("f32[32,16]")).compile()).as_text(stage)
 
 HEAD = """
 import pytest
@@ -44,7 +57,7 @@ def project(pytester):
 
 
 def run(project, *args):
-    return project.runpytest("-p", "no:cacheprovider", "-q", *args)
+    return project.runpytest("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-q", *args)
 
 
 def golden(project, name="test_ir/test_model.graph.mlc"):
@@ -134,6 +147,13 @@ def test_a_constant_by_digest_in_a_golden_file_is_not_taken_for_damage():
     from pytest_mlc.golden import parse_problem
     text = 'graph @m() -> f32[5,7] {\n  %0 = constant {value="0123456789abcdef0123456789abcdef"} : f32[5,7]\n  return %0\n}\n'
     assert parse_problem("graph", text) == ""
+
+
+@pytest.mark.parametrize("stage", ["graph", "optimized", "memory", "loops"])
+def test_every_stage_with_a_parser_is_checked_by_it(stage):
+    text = pytest_mlc.golden.golden_executable(mlc.jit(model).lower(W, mlc.spec("f32[32,16]"))).as_text(stage)
+    assert pytest_mlc.golden.parse_problem(stage, text) == ""
+    assert "line" in pytest_mlc.golden.parse_problem(stage, text.rstrip()[:-1] + "!\n")
 
 
 def test_windows_line_ends_do_not_count(project):
@@ -247,6 +267,43 @@ def test_bytes_do_not_depend_on_the_hash_seed_or_the_locale(project):
         seen.add(golden(p).read_bytes())
         golden(p).unlink()
     assert seen == {GOLDEN.encode()}
+
+
+END_TO_END = """
+import numpy as np, mlc, mlc.numpy as mnp
+
+W = np.linspace(-1, 1, 16 * 24, dtype=np.float32).reshape(16, 24)
+
+def model(x):
+    hidden = mnp.tanh(x @ W)
+    return hidden / hidden.sum(axis=1, keepdims=True)
+
+before = mlc.jit(model).lower(mlc.spec("f32[32,16]")).compile()
+
+def test_lowered(mlc_snapshot):
+    mlc_snapshot(mlc.jit(model).lower(mlc.spec("f32[32,16]")))
+
+def test_compiled(mlc_snapshot):
+    compiled = mlc.jit(model).lower(mlc.spec("f32[32,16]")).compile()
+    assert compiled(np.ones((32, 16), np.float32)).shape == (32, 24)
+    mlc_snapshot(compiled)
+
+def test_compiled_for_this_machine(mlc_snapshot):
+    mlc_snapshot(before)
+"""
+
+
+def test_a_jitted_model_gives_the_same_bytes_however_and_wherever_it_was_compiled(pytester, monkeypatch):
+    pytester.makepyfile(test_ir=END_TO_END)
+    run(pytester, "--mlc-golden=update").assert_outcomes(passed=3)
+    files = sorted(golden(pytester, "test_ir").iterdir())
+    assert [f.name for f in files] == [f"test_{name}.{stage}.mlc" for name in ("compiled", "compiled_for_this_machine", "lowered")
+                                       for stage in ("kernels", "memory", "optimized")]
+    texts = [f.read_bytes() for f in files]
+    assert texts[0:3] == texts[3:6] == texts[6:9] and b"arena" in texts[1] and b"kernel @" in texts[0]
+    monkeypatch.setenv("MLC_TARGET", "generic")
+    monkeypatch.setenv("MLC_DISABLE_PASSES", "fuse")
+    run(pytester).assert_outcomes(passed=3)
 
 
 def test_the_plugin_imports_nothing_when_unused(pytester):

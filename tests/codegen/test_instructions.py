@@ -37,6 +37,9 @@ def special_values(dtype):
         if dtype.kind == "i":
             numbers |= {-1, -2, -3, -7, -10, -100, -dtype.bits}
         numbers |= {1 << 11, (1 << 11) + 1, (1 << 24) + 1, (1 << 25) + 3, (1 << 53) + 1, (1 << 54) + 3, 65519, 65520, 33423360, 33423361}
+        # Just past and just before ties of bf16, beyond the bits of f64: the last bit decides, in either direction.
+        ties = [(1 << top) + factor * (1 << top - 8) for top in (30, 31, 57, 62, 63) for factor in (1, 3)]
+        numbers |= {sign * (tie + step) for tie in ties for step in (-1, 0, 1) for sign in (1, -1)}
         return np.array(sorted(n for n in numbers if low <= n <= high), dtype.numpy)
     tiny = 2.0 ** (dt.MIN_EXPONENT[dtype] - dt.MANTISSA[dtype] + 1)
     with np.errstate(all="ignore"):

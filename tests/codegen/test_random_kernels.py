@@ -62,6 +62,8 @@ class Maker:
         if kind < 0.85:
             terms = {var: r.choice((0, 1, 1, 2, 3, 7)) for var, _ in self.loops}
             index = Affine(r.randrange(3), terms)
+            if self.loops and r.random() < 0.5:  # what other loops are likely to read as well
+                index = variable(self.loops[-1][0])
             high = index.bounds(dict(self.loops))[1]
             if r.random() < 0.2:  # the same, backwards
                 index = Affine(high) + index * -1

@@ -243,12 +243,35 @@ def _is_plain(name: str, dtype: DType) -> bool:
 def _elementwise(node: Node, operands: Sequence[Value]) -> tuple[np.ndarray, np.ndarray]:
     mid = run_op(node, [v.mid for v in operands])
     err = _deviation(node, operands, mid)
-    if node.type.dtype.is_float:
-        if node.op.has(DISCONTINUOUS) and not node.op.has(MONOTONE) and len(operands) == 2:
-            err = np.where(_quotient_unsure(operands), np.inf, err)
-    elif node.type.dtype is dt.bool_ and node.op.has(DISCONTINUOUS):
-        err = np.where(_near(operands), np.inf, err)
-    return mid, err
+    unsure = np.zeros(mid.shape, bool)
+    if not _chooses(node.op.name, operands[-1].dtype):
+        # An unknown integer may be any: the ends of its range tell nothing about what lies between.
+        for v in operands:
+            if v.dtype.is_int and not v.exact:
+                unsure |= np.isinf(v.error)
+    if node.type.dtype is dt.bool_ and node.op.has(DISCONTINUOUS):
+        unsure |= _near(operands)
+    if node.type.dtype.is_float and len(operands) == 2 and not _ends_suffice(node):
+        # NaN all around, but maybe not in between (pow of a negative number, at whole exponents).
+        unsure |= np.isnan(mid) & ~np.isnan(operands[0].mid) & ~np.isnan(operands[1].mid)
+        if node.op.has(DISCONTINUOUS):
+            unsure |= _quotient_unsure(operands)
+    return mid, np.where(unsure, np.inf, err)
+
+
+@functools.cache
+def _chooses(name: str, dtype: DType) -> bool:
+    """Whether the op only picks among its operands (min, max, clamp, select): then it is monotone in each."""
+    definition = op(name)
+    if definition.attrs or not definition.has(EXACT) or definition.scalar is None:
+        return False
+    types = [dtype] * definition.arity
+    try:
+        root = definition.scalar(*(ex.arg(k, d) for k, d in enumerate(types)))
+    except AssertionError:
+        types[0] = dt.bool_
+        root = definition.scalar(*(ex.arg(k, d) for k, d in enumerate(types)))
+    return all(e.op in ("arg", "min", "max", "select") for e in ex.topological([root]))
 
 
 def _quotient_unsure(operands: Sequence[Value]) -> np.ndarray:
@@ -349,7 +372,7 @@ def _last_rounding(node: Node, acc: DType, mid: np.ndarray, err: np.ndarray) -> 
 def _choosing_position(node: Node, x: Value) -> tuple[np.ndarray, np.ndarray]:
     """argmax and its kin: certain when the chosen element stays chosen although it moves against and all others towards the choice."""
     own = run_op(node, [x.mid])
-    if x.exact:
+    if x.exact or not own.size:
         return own, np.zeros(own.shape)
     axes = node.attrs["axes"]
     kept = [i for i in range(x.mid.ndim) if i not in axes]

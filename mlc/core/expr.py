@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import struct
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -244,6 +244,16 @@ def substitute(roots: Sequence[Expr], leaf: Callable[[Expr], Expr | None]) -> li
             args = tuple(new[a] for a in node.args)
             new[node] = node if args == node.args else make(node.op, node.dtype, args, node.attr)
     return [new[root] for root in roots]
+
+
+def replace(roots: Sequence[Expr], new: Mapping[Expr, Expr]) -> list[Expr]:
+    """The roots with whole subexpressions replaced by others of their dtype; what is put in is not searched."""
+    done: dict[Expr, Expr] = dict(new)
+    for node in topological(roots):
+        if node not in done:
+            args = tuple(done[a] for a in node.args)
+            done[node] = node if args == node.args else make(node.op, node.dtype, args, node.attr)
+    return [done[root] for root in roots]
 
 
 def in_f32(function: Callable[..., Expr]) -> Callable[..., Expr]:

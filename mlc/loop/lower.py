@@ -45,11 +45,23 @@ class _Reducer:
     def accumulate(self, suffix: str, axes: Sequence[Axis], at: dict[str, Affine]) -> list[Stmt]:
         """Statements that add everything over `axes` (outer first) into the accumulators `suffix`."""
         if not axes:
-            values = [list(rebase(r.values, at)) for r in self.stage.reduces]
-            return [self.combine(suffix, values), *_stores(self.stage.puts, at)]
+            return self._point(suffix, at)
         (name, extent), rest = axes[0], axes[1:]
         step = self.lanes if self.vector and name == self.vector[0] else 1
         return self._span(suffix, name, extent, step, rest, at, Affine())
+
+    def _point(self, suffix: str, at: dict[str, Affine]) -> list[Stmt]:
+        """What happens at one point (one block of lanes): values that are stored are named first, then stored and combined."""
+        named: dict[Expr, Expr] = {}
+        found: list[Stmt] = []
+        for put, value in zip(self.stage.puts, rebase([p.value for p in self.stage.puts], at)):
+            if value.args and value not in named:
+                name = self.fresh("e")
+                found.append(Decl(name, value.dtype, self.lanes, value))
+                named[value] = ex.var(name, value.dtype)
+            found.append(Store(put.target, put.index.substitute(at), named.get(value, value)))
+        values = [ex.replace(rebase(r.values, at), named) for r in self.stage.reduces]
+        return [*found, self.combine(suffix, values)]
 
     def _span(self, suffix: str, name: str, extent: int, step: int, rest: Sequence[Axis], at: dict[str, Affine], start: Affine) -> list[Stmt]:
         """One axis from `start` on, in chunks when it is long."""

@@ -8,7 +8,7 @@ Roots of one kernel that only that kernel reads never reach memory: `kernelize` 
 
 from __future__ import annotations
 
-from mlc.graph.analysis import live_nodes
+from mlc.graph.analysis import live_nodes, users
 from mlc.graph.graph import Graph
 from mlc.ops.base import CONTRACTION, ELEMENTWISE, INJECTIVE, OPAQUE, REDUCTION, VIEW
 from mlc.passes.access import is_stored, view_base
@@ -84,10 +84,27 @@ def _bound_cones(graph: Graph, live: list[bool], roots: list[bool]) -> list[floa
     return cost
 
 
+def _end_epilogues(graph: Graph, live: list[bool], roots: list[bool]) -> None:
+    """An elementwise chain on a contraction is stored where it ends, instead of the contraction itself: it costs no traffic."""
+    reads = users(graph)
+    chain = [_NONE] * len(graph)
+    for i, node in enumerate(graph.nodes):
+        if live[i] and node.op.fusion == CONTRACTION:
+            chain[i] = i
+        elif live[i] and node.op.fusion == ELEMENTWISE:
+            carried = [k for k in dict.fromkeys(node.inputs) if chain[k] != _NONE and len(reads[k]) == 1 and k not in graph.outputs]
+            if len(carried) == 1:
+                chain[i] = chain[carried[0]]
+    for i, node in enumerate(graph.nodes):
+        if chain[i] not in (_NONE, i) and not (len(reads[i]) == 1 and chain[reads[i][0]] == chain[i]):
+            roots[i] = True
+
+
 def choose_roots(graph: Graph) -> list[bool]:
     """The root flag of every node."""
     live = live_nodes(graph)
     roots = _required(graph, live)
+    _end_epilogues(graph, live, roots)
     cost = _bound_cones(graph, live, roots)
     reader = [_NONE] * len(graph)
     for i in range(len(graph) - 1, -1, -1):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from mlc.codegen import halves, memory
 from mlc.codegen.builder import Builder, Phi, Value, type_text
 from mlc.codegen.instructions import instruction, splat
+from mlc.codegen.lanes import Index, Lane, last_lanes
 from mlc.codegen.target import Target
+from mlc.codegen.tile import emit_tile
 from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.errors import CodegenError
@@ -17,30 +18,6 @@ from mlc.loop.ir import Assign, Decl, Fold, For, LoopKernel, Stmt, Store, Tile, 
 
 # LLVM's time for a basic block grows faster than its size: larger unrolled loops are emitted as loops.
 UNROLL_LIMIT = 2000
-
-
-@dataclass(frozen=True)
-class Index:
-    """A loop variable's value: `value` (None: 0) plus `offset`; `value` is a multiple of `step`."""
-
-    value: Value | None
-    offset: int = 0
-    step: int = 1
-
-
-@dataclass(frozen=True)
-class Lane:
-    """The block of a vector loop that is being emitted: `lanes` lanes of which the first `active` exist; `width` is the loop's."""
-
-    var: str
-    lanes: int
-    active: int
-    width: int
-
-
-def last_lanes(var: str, rest: int, width: int) -> Lane:
-    """The last block of a vector loop, as narrow as it may be."""
-    return Lane(var, min(width, 1 << (rest - 1).bit_length()), rest, width)
 
 
 class KernelEmitter:
@@ -142,7 +119,6 @@ class KernelEmitter:
                     hidden.setdefault(name, self.env.get(name))
                 self._fold(stmt)
             else:
-                from mlc.codegen.tile import emit_tile
                 hidden.setdefault(stmt.name, self.env.get(stmt.name))
                 emit_tile(self, stmt)
         for name, value in hidden.items():

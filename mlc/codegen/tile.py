@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from mlc.codegen.builder import Value
 from mlc.codegen.instructions import instruction
+from mlc.codegen.lanes import Index, Lane, last_lanes
 from mlc.loop.ir import Tile
 
 if TYPE_CHECKING:
-    from mlc.codegen.statements import KernelEmitter, Lane
+    from mlc.codegen.statements import KernelEmitter
 
 UNROLL = 2
 
 
 def _columns(s: Tile) -> list[tuple[int, Lane]]:
     """First column and lanes of each column vector; the last is as narrow as it may be."""
-    from mlc.codegen.statements import Lane, last_lanes
     full, rest = divmod(s.n, s.width)
     columns = [(i * s.width, Lane(s.c, s.width, s.width, s.width)) for i in range(full)]
     if rest:
@@ -26,7 +26,6 @@ def _columns(s: Tile) -> list[tuple[int, Lane]]:
 
 def emit_tile(k: KernelEmitter, s: Tile) -> None:
     """Emit a Tile: the sums, then its body for every row and column vector."""
-    from mlc.codegen.statements import Index
     columns = _columns(s)
     cells = [(r, j) for r in range(s.m) for j in range(len(columns))]
     names = [f"{s.name}.{r}.{j}" for r, j in cells]
@@ -49,9 +48,8 @@ def emit_tile(k: KernelEmitter, s: Tile) -> None:
         step(i, None)
 
     for (r, j), name in zip(cells, names):
-        first, lane = columns[j]
+        first, k.lane = columns[j]
         k.indices[s.r], k.indices[s.c] = Index(None, r), Index(None, first)
-        k.lane = lane if lane.lanes > 1 else None
         k.env[s.name] = k.env.pop(name)
         k.body(s.body)
         k.lane = None
@@ -60,11 +58,9 @@ def emit_tile(k: KernelEmitter, s: Tile) -> None:
 
 def _step(k: KernelEmitter, s: Tile, columns: list[tuple[int, Lane]]) -> None:
     """acc[r, c] += a(r, k) * b(k, c) for all r and c, at the k that `k.indices` holds."""
-    from mlc.codegen.statements import Index
     rights = []
-    for first, lane in columns:
+    for first, k.lane in columns:
         k.indices[s.c] = Index(None, first)
-        k.lane = lane if lane.lanes > 1 else None
         rights.append(k.value(s.b))
     k.lane = None
     for r in range(s.m):

@@ -58,10 +58,10 @@ def test_transposed_and_broadcast_left_operands(target):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_epilogue_reads_row_and_column_vectors_and_the_output(target):
-    n = 21
     total = ex.var("acc", dt.f32) + load("row", dt.f32, R) * load("column", dt.f32, C)
-    body = (Decl("t", dt.f32, 16, total), Store("o", R * n + C, ex.maximum(ex.var("t", dt.f32), 0.0) + load("o", dt.f32, R * n + C)))
-    check([matmul(5, n, 8, 16, body=body, extra=(("row", dt.f32, 5, "in"), ("column", dt.f32, n, "in")))], target)
+    for n in (21, 17, 1, 32):  # last column vectors of several lanes, of one, and none
+        body = (Decl("t", dt.f32, 16, total), Store("o", R * n + C, ex.maximum(ex.var("t", dt.f32), 0.0) + load("o", dt.f32, R * n + C)))
+        check([matmul(5, n, 8, 16, body=body, extra=(("row", dt.f32, 5, "in"), ("column", dt.f32, n, "in")))], target)
 
 
 def blocked(m, n, depth):

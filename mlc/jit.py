@@ -8,6 +8,7 @@ they become later is not seen.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -139,7 +140,7 @@ class Compiled:
 
     @property
     def graph(self):
-        """The recorded graph."""
+        """The recorded graph; not there after `mlc.load`."""
         return self.executable.graph
 
     def as_text(self, stage: str = "optimized") -> str:
@@ -153,22 +154,15 @@ class Compiled:
 
     def cost_analysis(self) -> dict:
         """Flops and bytes accessed, in total and per kernel."""
-        return self._delegate("cost_analysis")()
+        return self.executable.cost_analysis()
 
     def memory_analysis(self) -> dict:
         """Arena, live lower bound, constants and outputs in bytes."""
-        return self._delegate("memory_analysis")()
+        return self.executable.memory_analysis()
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write the artifact that `mlc.load` reads."""
-        self._delegate("save")(path, self.signature.to_json())
-
-    def _delegate(self, name: str):
-        found = getattr(self.executable, name, None)
-        if found is None:
-            from mlc.core.errors import UnsupportedError
-            raise UnsupportedError(f"{name} is not available with this backend")
-        return found
+        """Write the artifact that `mlc.load` reads. UnsupportedError for argument trees that cannot be described in it."""
+        self.executable.save(path, json.dumps(self.signature.to_json()))
 
 
 def load(path: str | os.PathLike) -> Compiled:
@@ -176,12 +170,10 @@ def load(path: str | os.PathLike) -> Compiled:
 
     Raises ArtifactError for a file that is damaged, foreign, or made for another CPU or version.
     """
-    from mlc import compile as compiler
-    from mlc.core.errors import UnsupportedError
+    from mlc.compile import load_executable
+    from mlc.core.errors import ArtifactError
     from mlc.frontend.signature import Signature
-    if not hasattr(compiler, "load_executable"):
-        raise UnsupportedError("saved executables cannot be loaded by this version")
-    executable, frontend = compiler.load_executable(path)
-    return Compiled(Signature.from_json(frontend), executable)
-
-
+    executable, frontend = load_executable(path)
+    if not frontend:
+        raise ArtifactError(f"{os.fspath(path)} was saved without a description of its arguments")
+    return Compiled(Signature.from_json(json.loads(frontend)), executable)

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import os
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from mlc.errors import DtypeError, ShapeError, TraceError, UnsupportedError
 
 @pytest.fixture(autouse=True)
 def interpreter():
-    with mlc.options(backend="interpreter", check=1):
+    with mlc.options(backend=os.environ.get("MLC_BACKEND", "interpreter"), check=1):
         yield
 
 
@@ -432,6 +433,43 @@ def test_shape_dtype_structs_are_specs():
 def test_named_dims_are_not_available_yet():
     with pytest.raises(UnsupportedError, match="symbolic dim 'B'"):
         mlc.jit(lambda x: x).lower(mlc.spec("f32[B,4]"))
+
+
+@pytest.fixture
+def native(tmp_path):
+    with mlc.options(backend="llvm", cache_dir=str(tmp_path / "cache")):
+        yield
+
+
+def test_saved_executable_loads_with_its_trees(native, tmp_path):
+    def model(params, x):
+        h = x @ params["w"] + params["b"]
+        return {"h": h, "pair": Point(h.sum(), x), "same": x}
+    p = {"w": np.arange(6, dtype="f4").reshape(3, 2), "b": np.ones(2, "f4")}
+    x = np.arange(12, dtype="f4").reshape(4, 3)
+    exe = mlc.jit(model).lower(p, x).compile()
+    exe.save(tmp_path / "model.mlc")
+    loaded = mlc.load(tmp_path / "model.mlc")
+    want, got = exe(p, x), loaded(p, x)
+    assert isinstance(got["pair"], Point) and got["same"] is not x and not np.shares_memory(got["same"], got["pair"].y)
+    for a, b in ((want["h"], got["h"]), (want["pair"].x, got["pair"].x), (x, got["same"])):
+        np.testing.assert_array_equal(a, b)
+    assert loaded.as_text("graph") == exe.as_text("graph") and loaded.cost_analysis() == exe.cost_analysis()
+    assert loaded.memory_analysis() == exe.memory_analysis()
+    with pytest.raises(ShapeError, match=r"argument x of model: compiled for f32\[4,3\]"):
+        loaded(p, x[:2])
+    with pytest.raises(mlc.errors.ArtifactError):
+        (tmp_path / "broken").write_bytes((tmp_path / "model.mlc").read_bytes()[:-7])
+        mlc.load(tmp_path / "broken")
+
+
+def test_native_results_are_fresh_and_strides_do_not_matter(native):
+    f = mlc.jit(lambda x: (x, x.reshape(-1), x * 2, x))
+    x = np.arange(12, dtype="f4").reshape(3, 4).T[::-1]
+    ys = f(x)
+    for i, y in enumerate(ys):
+        np.testing.assert_array_equal(y, [x, x.reshape(-1), x * 2, x][i])
+        assert y.flags.writeable and not np.shares_memory(x, y) and not any(np.shares_memory(y, z) for z in ys[i + 1:])
 
 
 # --------------------------------------------------------------------------- nesting and threads

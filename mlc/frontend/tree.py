@@ -47,11 +47,11 @@ def _flatten_other(tree: object, cls: type, leaves: list) -> Structure:
         keys = tuple(tree) if cls is OrderedDict else _sorted_keys(tree)
         meta = _Keys(keys) if cls is OrderedDict else (tree.default_factory, _Keys(keys))
         return (cls, meta, *[flatten(tree[k], leaves) for k in keys])
+    if isinstance(tree, tuple) and hasattr(cls, "_fields"):
+        return (cls, None, *[flatten(child, leaves) for child in tree])
     if _in_jax(tree, cls):
         children, definition = _one_level(tree)
         return ("jax", definition, *[flatten(child, leaves) for child in children])
-    if isinstance(tree, tuple) and hasattr(cls, "_fields"):
-        return (cls, None, *[flatten(child, leaves) for child in tree])
     if dataclasses.is_dataclass(cls) and not isinstance(tree, type):
         return _flatten_dataclass(tree, cls, leaves)
     leaves.append(tree)

@@ -12,7 +12,7 @@ import mlc
 
 @pytest.fixture(autouse=True)
 def interpreter():
-    with mlc.options(backend="interpreter", check=1):
+    with mlc.options(backend=os.environ.get("MLC_BACKEND", "interpreter"), check=1):
         yield
 
 

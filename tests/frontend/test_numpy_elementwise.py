@@ -1,5 +1,6 @@
 """Elementwise functions against jax.numpy in x64, over dtypes."""
 
+import numpy as np
 import pytest
 from frontend_samples import agree, agree_each, sample
 
@@ -33,7 +34,9 @@ def test_floating_functions(dtype):
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "bool"])
 def test_exp2(dtype):
     x = sample(dtype)
-    agree(lambda m, x: m.numpy.exp2(x), x if dtype == "bool" else x % 30, ulps=64)  # JAX is off by 12 ulp at 2**127
+    with np.errstate(invalid="ignore"):
+        x = x if dtype == "bool" else x % 30  # JAX is off by 12 ulp at 2**127
+    agree(lambda m, x: m.numpy.exp2(x), x, ulps=64)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "f64", "i16", "u32", "bool"])

@@ -82,7 +82,7 @@ def parse_type(text: str) -> TensorType:
     dims: list[int | Dim] = []
     inner = match[2].strip()
     for part in (p.strip() for p in inner.split(",")) if inner else ():
-        if re.fullmatch(r"-?[0-9]+", part):
+        if re.fullmatch(r"-?[0-9]{1,18}", part):
             if int(part) < 0:
                 raise ShapeError(f"{text!r}: a size cannot be negative")
             dims.append(int(part))

@@ -84,7 +84,8 @@ rsqrt = _unary(
 
 
 def _pow(x, y):
-    """Floats: `vecmath.pow`. Ints: square and multiply over every bit of the exponent, as `jnp.power`; a negative exponent gives 1."""
+    """Floats: `vecmath.pow`. Ints: square and multiply over every bit of the exponent, modulo 2^n (`jnp.power` takes six bits only:
+    jax-ml/jax#5987); a negative exponent counts as 0."""
     if x.dtype.is_float:
         return vecmath.pow(x, y)
     one, total, square = ex.const(1, x.dtype), ex.const(1, x.dtype), x

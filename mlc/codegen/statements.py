@@ -254,8 +254,6 @@ class KernelEmitter:
         b.close_loop(opened)
         for (name, dtype, lanes), phi in zip(shapes, phis):
             env[name] = _variable_value(phi.following, dtype, lanes, b.level)
-        for name in stored:
-            self.version[name] += 1
         self.dirty = dirty
 
     def _register(self, value: Value) -> Value:

@@ -9,7 +9,7 @@ from test_kernels import check
 from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.affine import Affine, variable
-from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Store, load
+from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Store, Tile, load
 
 DTYPES = (dt.f32, dt.f32, dt.i32, dt.f64, dt.u8, dt.f16, dt.bf16, dt.i64, dt.bool_)
 # Products of random values grow; these keep them finite often enough to tell right from wrong.
@@ -93,6 +93,8 @@ class Maker:
         self.scopes.append({})
         if depth < 3 and self.lanes == 1 and r.random() < 0.5:
             result += self.reduction()
+        if depth < 3 and self.lanes == 1 and r.random() < 0.3:
+            result.append(self.tile())
         for _ in range(r.randrange(1, 4)):
             kind, dtype = r.random(), r.choice(DTYPES)
             if kind < 0.25:
@@ -156,6 +158,31 @@ class Maker:
         self.scopes[-1][total] = dtype, 1
         return [decl, For(var, extent, (Assign((acc,), (ex.binary(op, ex.var(acc, dtype), value),)),), "vector", width),
                 Fold((total,), (acc,), (ex.binary(op, ex.var("a.0", dtype), ex.var("b.0", dtype)),))]
+
+
+    def tile(self):
+        """A register tile whose operands are converted loads or scalars, with a random epilogue."""
+        r, dtype, stored = self.random, self.random.choice((dt.f32, dt.f64, dt.i32)), self.random.choice((dt.f32, dt.i8, dt.f16))
+        name, row, column, k = (self.fresh(base) for base in ("acc", "r", "c", "k"))
+        m, n, depth, width = r.choice((1, 2, 5)), r.choice((1, 3, 7, 16, 19, 21)), r.choice((1, 2, 3, 4, 7)), r.choice((4, 8, 16))
+        self.loops += [(row, m), (k, depth)]
+        a = ex.convert(self.leaf(stored), dtype)
+        del self.loops[-2:]
+        right = Affine(r.randrange(2), {k: r.choice((n, n + 3)), column: r.choice((0, 1, 1, 1)), **{v: r.choice((0, 1)) for v, _ in self.loops}})
+        high = right.bounds(dict([*self.loops, (k, depth), (column, n)]))[1]
+        b = ex.convert(load(self.buffer(stored, "in", high + 1), stored, right), dtype)
+        self.loops += [(row, m), (column, n)]
+        self.scopes.append({name: (dtype, width)})
+        self.lanes, shown, body = width, self.fresh("v"), []
+        if r.random() < 0.5:
+            body.append(Decl(shown, dtype, width, self.expression(dtype, 2)))
+            self.scopes[-1][shown] = dtype, width
+        index, size = self.place()
+        body.append(Store(self.buffer(dtype, "out", size), index, ex.var(name, dtype) + self.expression(dtype, 2)))
+        self.lanes = 1
+        self.scopes.pop()
+        del self.loops[-2:]
+        return Tile(name, dtype, row, m, column, n, k, depth, width, a, b, tuple(body))
 
 
 @pytest.mark.parametrize("target", runnable_targets())

@@ -258,6 +258,14 @@ def _unpack(content: bytes, key: str) -> bytes | None:
 
 def _problem(directory: str) -> str | None:
     """Why the directory cannot be used, after creating it if it is missing."""
+    for _ in range(10):  # a folder that someone removes at this moment looks like other problems: believe only what stays
+        problem = _problem_now(directory)
+        if problem is None:
+            break
+    return problem
+
+
+def _problem_now(directory: str) -> str | None:
     try:
         os.makedirs(directory, 0o700, exist_ok=True)
         status = os.stat(directory)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from mlc.core import expr as ex
-from mlc.core.dtype import DType
+from mlc.core.dtype import DType, as_dtype
 from mlc.graph.graph import Node
 from mlc.ops.base import CONTRACTION, ELEMENTWISE
 
@@ -66,7 +66,8 @@ def _rows(node: Node, operands: Sequence[np.ndarray], call: Call) -> np.ndarray 
     high, wide = _up(rows, ROWS), _up(columns, COLUMNS)
     if not columns or high is None or wide is None or high * wide > MAX_ELEMENTS:
         return None
-    from mlc.core.dtype import as_dtype
+    if node.op.typed and wide - 1 > node.type.dtype.max:
+        return None  # a position among the padding must not wrap
     full = np.full((high, wide), _identity(node, as_dtype(x.dtype)), x.dtype)
     full[:rows, :columns] = np.transpose(x, [*kept, *axes]).reshape(rows, columns)
     return call(node, [full], {"axes": (1,)}, (high,))[:rows].reshape(node.type.shape)

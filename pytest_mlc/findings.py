@@ -14,7 +14,7 @@ from pytest_mlc.child import ChildError
 from pytest_mlc.corpus import Case
 from pytest_mlc.models import JAX
 from pytest_mlc.oracle import compare
-from pytest_mlc.rebuild import rebuild
+from pytest_mlc.rebuild import inlined, rebuild
 from pytest_mlc.reference import Reference
 from pytest_mlc.service import run_request
 from pytest_mlc.tally import Failure
@@ -26,8 +26,10 @@ def _failure(what: str, detail: str, graph: Graph) -> Failure:
 
 def guilty_node(reference: Reference, graph: Graph, args: Sequence[np.ndarray]) -> str:
     """The first node at which JAX leaves its own bound, as "pow u32"; "" when it can't be told. The graph is run with every value as output."""
-    every = [i for i, n in enumerate(graph.nodes) if n.inputs and isinstance(n.type, TensorType)]
-    case = rebuild(Case(graph, list(args)), outputs=every)
+    whole = Case(graph, list(args))
+    flat = inlined(whole) or whole
+    every = [i for i, n in enumerate(flat.graph.nodes) if n.inputs and isinstance(n.type, TensorType)]
+    case = rebuild(flat, outputs=every)
     if case is None:
         return ""
     answer = reference.ask(run_request(case.graph, case.args), 60.0)

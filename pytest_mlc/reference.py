@@ -106,9 +106,13 @@ class _Eager:
         begun = time.monotonic()
         if frugal and self.jit_seconds > JIT_SHARE * (begun - self.started):
             return None
-        outputs = [np.asarray(o) for o in self.jax.jit(render(graph))(*args)]
-        self.jit_seconds += time.monotonic() - begun
-        return outputs
+        try:
+            return [np.asarray(o) for o in self.jax.jit(render(graph))(*args)]
+        except self.jax.errors.JaxRuntimeError:
+            self.refused += 1  # see `apply`
+            return None
+        finally:
+            self.jit_seconds += time.monotonic() - begun
 
     def apply(self, node: Node, operands: list[np.ndarray]) -> np.ndarray:
         try:
@@ -151,11 +155,11 @@ def serve(request: dict) -> Iterator[dict]:
         return
     graph = read_graph(request)
     answer = {"outputs": _eager.run(graph, request["args"], request.get("frugal", False))}
-    answer.update(by_jax=_eager.by_jax, by_numpy=_eager.by_numpy, refused=_eager.refused)
     if request.get("jit"):
         jitted = _eager.jitted(graph, request["args"], request.get("frugal", False))
         if jitted is not None:
             answer["jit"] = jitted
+    answer.update(by_jax=_eager.by_jax, by_numpy=_eager.by_numpy, refused=_eager.refused)
     yield answer
 
 

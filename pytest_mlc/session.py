@@ -83,8 +83,10 @@ class FuzzItem(pytest.Item):
 
     def runtest(self) -> None:
         campaign, settings = self.fuzz.campaign, self.fuzz.settings
-        failures = campaign.run_fresh() if self.part == "fresh" else campaign.run_stored(self.fuzz.stored(), exact=settings.replay is not None)
-        self.stash[_tally] = campaign.take_tally().dumps()
+        try:
+            failures = campaign.run_fresh() if self.part == "fresh" else campaign.run_stored(self.fuzz.stored(), exact=settings.replay is not None)
+        finally:
+            self.stash[_tally] = campaign.take_tally().dumps()
         if failures:
             raise FuzzFailure("\n\n".join(f.text for f in failures))
 

@@ -86,7 +86,8 @@ def reduction(b: Builder, op: OpDef, dtype: DType) -> int | None:
     if op.typed:
         if not axes or any(b.type(x).shape[a] == 0 for a in axes):
             return None
-        integers = [d for d in b.config.dtypes if d.is_int] or [dt.i32]
+        count = math.prod(b.type(x).shape[a] for a in axes)
+        integers = [d for d in b.config.dtypes if d.is_int and count - 1 <= d.max] or [dt.i32]
         given = TensorType([n for a, n in enumerate(b.type(x).shape) if a not in axes], b.draws.choice(integers))
     return b.emit(op.name, [x], {"axes": axes}, given)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlc.codegen.builder import Value
-from mlc.codegen.instructions import instruction
+from mlc.codegen.instructions import instruction, splat
 from mlc.codegen.lanes import Index, Lane, last_lanes
+from mlc.core import dtype as dt
 from mlc.loop.ir import Tile
 
 if TYPE_CHECKING:
@@ -63,12 +64,15 @@ def _step(k: KernelEmitter, s: Tile, columns: list[tuple[int, Lane]]) -> None:
         k.indices[s.c] = Index(None, first)
         rights.append(k.value(s.b))
     k.lane = None
+    # Of an f16 in memory, 16 bits are spread over the lanes and then widened: the scalar conversion would take twice the time of the fmas.
+    early = s.a.op == "convert" and s.a.args[0].dtype is dt.f16 and k.b.target.f16c
     for r in range(s.m):
         k.indices[s.r] = Index(None, r)
-        left = k.value(s.a)
+        left = k.value(s.a.args[0] if early else s.a)
         for j, right in enumerate(rights):
             name = f"{s.name}.{r}.{j}"
-            k.env[name] = _accumulate(k, s, left, right, k.env[name])
+            spread = instruction(k.b, "convert", s.dtype, (splat(k.b, left, columns[j][1].lanes),)) if early else left
+            k.env[name] = _accumulate(k, s, spread, right, k.env[name])
 
 
 def _accumulate(k: KernelEmitter, s: Tile, left: Value, right: Value, total: Value) -> Value:

@@ -127,6 +127,17 @@ def node_value(node: Node, operands: Sequence[Value], model: ErrorModel) -> Valu
     return _finish(node, mid, err, model)
 
 
+def local_error(node: Node, operands: Sequence[Value], value: Value, model: ErrorModel) -> np.ndarray:
+    """The error that the backend may add at this node alone, its operands being right; `value` is the node's."""
+    kind = error_dtype(value.dtype)
+    if node.op.fusion == ELEMENTWISE:
+        zero = np.zeros(value.mid.shape, kind)
+        return _local_rounding(node, value.mid, zero, model) if _rounds(node, operands) else zero
+    right = [Value(v.dtype, mid=v.mid, err=np.zeros(v.mid.shape, error_dtype(v.dtype))) if v.dtype.is_float else Value(v.dtype, own=v.mid)
+             for v in operands]
+    return node_value(node, right, model).error
+
+
 def _rounds(node: Node, operands: Sequence[Value]) -> bool:
     """Whether an elementwise op rounds: exact ones don't, nor steps and remainders that stay in their dtype."""
     if node.op.fusion != ELEMENTWISE or not node.type.dtype.is_float or node.op.has(EXACT):
@@ -158,7 +169,8 @@ def _finish(node: Node, mid: np.ndarray, err: np.ndarray, model: ErrorModel) -> 
     if model.flush:
         err = err + min_normal(dtype)
     err = np.where(np.isnan(err), np.inf, err)
-    limit, size = overflow_threshold(dtype), np.abs(mid)
+    # In the values' own dtype: a longdouble would widen every comparison.
+    limit, size = mid.dtype.type(overflow_threshold(dtype)), np.abs(mid)
     finite = np.isfinite(mid)
     unsure = finite & (size + err >= limit) & (size - err < limit)
     err = np.where(unsure, np.inf, err)

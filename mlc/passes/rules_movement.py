@@ -204,7 +204,8 @@ rewrite("rev-of-broadcast", exact=BITWISE, match=rev(broadcast(x, dims=d), axes=
 
 # --------------------------------------------------------------------------- broadcast above elementwise
 def _broadcast_of_elementwise(match: Match) -> Term | None:
-    """op(broadcast x, broadcast y, splats) with equal broadcasts is broadcast(op(x, y, splats)): fewer elements to compute."""
+    """op(broadcast x, broadcast y, splats) with equal broadcasts is broadcast(op(x, y, splats)): fewer elements to compute, or
+    fewer unit axes, so that the broadcast meets the next one."""
     root, nodes = match.root, match.nodes
     operands = [nodes[i] for i in root.inputs]
     spread = [n for n in operands if n.op.name == "broadcast_in_dim"]
@@ -212,7 +213,7 @@ def _broadcast_of_elementwise(match: Match) -> Term | None:
     small = nodes[first.inputs[0]].type.shape
     if any(n.attrs["dims"] != first.attrs["dims"] or nodes[n.inputs[0]].type.shape != small for n in spread):
         return None
-    if not is_static(first, nodes[first.inputs[0]]) or math.prod(small) >= math.prod(first.type.shape):
+    if len(small) == first.type.rank and (not is_static(first, nodes[first.inputs[0]]) or math.prod(small) >= math.prod(first.type.shape)):
         return None
     if any(n.op.name != "broadcast_in_dim" and not n.is_splat for n in operands):
         return None

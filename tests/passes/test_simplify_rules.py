@@ -12,6 +12,7 @@ from mlc.core.dtype import ALL, FLOATS, INTS, NUMERIC, SIGNED, UNSIGNED
 from mlc.graph import evaluate, parse_graph, print_graph, verify
 from mlc.ops.base import ELEMENTWISE, REGISTRY
 from mlc.passes.manager import PassContext
+from mlc.passes.pipeline import run_pipeline
 from mlc.passes.simplify import RULES, SIMPLIFY
 
 BITS = (dt.bool_, *INTS)
@@ -188,6 +189,14 @@ def test_an_elementwise_op_of_broadcasts_runs_on_the_small_operand(op, place):
     args = [argument(t, i) for i, t in enumerate(graph.input_types())]
     assert same(evaluate(graph, args)[0], evaluate(after.graph, args)[0])
     assert all(n.type.shape != (4, 3) for n in after.graph.nodes if n.op is op)
+
+
+def test_broadcasts_that_only_add_axes_move_up_to_the_next_one():
+    graph = graph_of("x: f32[3]", ["reshape %x : f32[3,1]", "mul %0, 0.5 : f32[3,1]", "sqrt %1 : f32[3,1]",
+                                   "broadcast_in_dim %2 {dims=[0,1]} : f32[3,4]"])
+    after, _ = run_pipeline(graph)
+    assert [(n.op.name, n.type.shape) for n in after.nodes if n.op.name not in ("constant", "parameter")] == [
+        ("mul", (3,)), ("sqrt", (3,)), ("broadcast_in_dim", (3, 4))]
 
 
 # --------------------------------------------------------------------------- movement rules

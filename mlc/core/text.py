@@ -1,4 +1,4 @@
-"""The text kit that every level's printer and parser share: tokens, scalars, attribute values.
+"""The text kit that every level's printer and parser share: tokens, scalars, types, attribute values.
 
 Scalars print as a short decimal where that is exact, as a hex float otherwise, and as `nan:<bits>` for a NaN that is
 not the default one, so that text keeps every bit.
@@ -12,8 +12,9 @@ from typing import NoReturn
 import numpy as np
 
 from mlc.core import dtype as dt
+from mlc.core.dims import TensorType, parse_type
 from mlc.core.dtype import DType
-from mlc.core.errors import DtypeError, ParseError
+from mlc.core.errors import DtypeError, MlcError, ParseError
 
 _TOKEN = re.compile(r"""
     (?P<space>\s+|;[^\n]*)
@@ -177,6 +178,22 @@ def read_scalar(reader: Reader, dtype: DType) -> np.ndarray:
         reader.at -= 1
         reader.fail(f"{number} does not fit {dtype}")
     return np.array(number, dtype.numpy)
+
+
+def read_type(reader: Reader) -> TensorType:
+    """A tensor type, as `f32[64,784]`. Raises ParseError."""
+    name = reader.take("name")
+    reader.expect("[")
+    dims = []
+    while not reader.accept("]"):
+        dims.append(reader.next())
+        if not reader.accept(","):
+            reader.expect("]")
+            break
+    try:
+        return parse_type(f"{name}[{','.join(dims)}]")
+    except MlcError as error:
+        reader.fail(str(error))
 
 
 def format_attr(value: object) -> str:

@@ -9,10 +9,9 @@ Grammar (one node a line; values are numbered densely; splat constants stand inl
 
 from __future__ import annotations
 
-from mlc.core.dims import TensorType, parse_type
 from mlc.core.errors import MlcError, ParseError
 from mlc.core.literal import Literal, read_literal
-from mlc.core.text import MAX_NESTING, Reader, format_attr, read_attr
+from mlc.core.text import MAX_NESTING, Reader, format_attr, read_attr, read_type
 from mlc.graph.graph import Graph, Node, NodeType
 from mlc.ops.base import ELEMENTWISE, REGISTRY
 
@@ -99,27 +98,12 @@ def print_graph(graph: Graph, locations: bool = False) -> str:
 
 
 # --------------------------------------------------------------------------- parsing
-def _read_type(reader: Reader) -> TensorType:
-    name = reader.take("name")
-    reader.expect("[")
-    dims = []
-    while not reader.accept("]"):
-        dims.append(reader.next())
-        if not reader.accept(","):
-            reader.expect("]")
-            break
-    try:
-        return parse_type(f"{name}[{','.join(dims)}]")
-    except MlcError as error:
-        reader.fail(str(error))
-
-
 def _read_types(reader: Reader) -> NodeType:
     if not reader.accept("("):
-        return _read_type(reader)
+        return read_type(reader)
     types = []
     while not reader.accept(")"):
-        types.append(_read_type(reader))
+        types.append(read_type(reader))
         if not reader.accept(","):
             reader.expect(")")
             break
@@ -143,7 +127,7 @@ class _GraphReader:
             r.expect(":")
             if name in self.ids:
                 r.fail(f"two parameters are called {name}")
-            self.ids[name] = self.graph.parameter(name[1:], _read_type(r))
+            self.ids[name] = self.graph.parameter(name[1:], read_type(r))
             if not r.accept(","):
                 r.expect(")")
                 break

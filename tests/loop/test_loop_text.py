@@ -7,9 +7,8 @@ from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.affine import Affine
 from mlc.core.errors import ParseError
-from mlc.core.text import Reader
 from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Store, Tile, load
-from mlc.loop.text import format_affine, parse_kernel, print_kernel, read_affine
+from mlc.loop.text import parse_kernel, print_kernel
 
 ROW_SUM = """\
 loops @row_sum#1(%x: f32[68] in, %out: f32[4] out) alias(%x %out) {
@@ -109,16 +108,6 @@ def test_shared_expressions_print_once():
     text = print_kernel(kernel)
     assert len(text.splitlines()) == 203
     assert parse_kernel(text) == kernel
-
-
-@pytest.mark.parametrize("index,text", [
-    (Affine(), "0"), (Affine(-3), "-3"), (Affine(0, {"i": 1}), "i"), (Affine(0, {"i": -1}), "-i"), (Affine(7, {"i": -2}), "-2*i + 7"),
-    (Affine(-7, {"j": 1, "i": 512}), "512*i + j - 7"), (Affine(1, {"a": 1, "b": -1}), "a - b + 1"), (Affine(0, {"b": -4, "a": 2}), "-4*b + 2*a")])
-def test_affine_indices_read_as_arithmetic(index, text):
-    assert format_affine(index) == text
-    reader = Reader(text)
-    assert read_affine(reader) == index
-    reader.end()
 
 
 @pytest.mark.parametrize("broken,message", [

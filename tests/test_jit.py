@@ -538,3 +538,20 @@ def test_deep_chains_record_and_run():
     with mlc.options(check=0):
         low = mlc.jit(chain).lower(mlc.spec("f32[2]"))
     assert len(low.graph) > 5000
+
+
+@pytest.mark.parametrize("name", ["t", "c", "out", "a", "k", "x0"])
+def test_argument_names_do_not_collide_with_names_inside(native, name):
+    table = np.arange(40.0).reshape(4, 10)
+
+    def body(xs):
+        y = [x * 2 + table[i] for i, x in enumerate(xs)]
+        return [y[0] @ y[1], y[2].sum(), *y, xs[0]]
+    namespace = {"body": body}
+    exec(f"def f({name}): return body({name})", namespace)
+    xs = [np.arange(10.0) + i for i in range(4)]
+    found, expected = mlc.jit(namespace["f"])(xs), body(xs)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b)
+    with_constant = mlc.jit(lambda t: (1, t[0]))
+    assert with_constant((5,)) == (1, 5)

@@ -317,11 +317,17 @@ class _Program:
         self.out.values[name] = Value(name, type, role, n)
         return name
 
+    def fresh(self, name: str) -> str:
+        """The name, or a longer one when the user has a parameter of that name (an argument `t` that is a list has `t.1`)."""
+        while name in self.out.values:
+            name += "_"
+        return name
+
     def value(self, n: int) -> str:
         if n not in self.names:
             node = self.graph.nodes[n]
             constant = node.op.name == "constant" and is_stored(node)
-            self.declare(n, f"c.{len(self.names)}" if constant else f"t.{n}", "constant" if constant else "temp")
+            self.declare(n, self.fresh(f"c.{len(self.names)}" if constant else f"t.{n}"), "constant" if constant else "temp")
         return self.names[n]
 
     def copy(self, source: int, name: str, target: int) -> None:
@@ -339,7 +345,7 @@ class _Program:
         """Outputs own their memory: a temp becomes the output buffer; inputs, constants and repeats are copied."""
         outputs = []
         for k, n in enumerate(self.graph.outputs):
-            base, name = view_base(self.graph, n), f"out.{k}"
+            base, name = view_base(self.graph, n), self.fresh(f"out.{k}")
             current = self.out.values[self.value(base)]
             self.out.values[name] = Value(name, self.graph.nodes[n].type, "output", n)
             if current.role == "temp":

@@ -178,6 +178,10 @@ class Snapshots:
         if isinstance(stages, str):
             stages = (stages,)
         executable = golden_executable(compiled)
+        from mlc.compile import STAGES as KNOWN
+        unknown = [stage for stage in stages if stage not in KNOWN]
+        if unknown:
+            raise GoldenError(f"no stage is called {unknown[0]!r}; known: {', '.join(KNOWN)}")
         problems = []
         for stage in stages:
             path = golden_path(self.root, self.module, self.test, stage, name)

@@ -203,6 +203,11 @@ def test_something_that_is_not_compiled_is_refused(project):
     run(p).stdout.fnmatch_lines(["*mlc_snapshot takes mlc.jit(fn).lower(...) or its .compile(), got a function*"])
 
 
+def test_a_stage_that_does_not_exist_is_refused(project):
+    p = project(TEST.replace("take(mlc_snapshot)", "mlc_snapshot(compile_graph(parse_graph(TEXT)), stages=('optimised',))"))
+    run(p).stdout.fnmatch_lines(["*mlc-golden: no stage is called 'optimised'; known: graph, optimized, *"])
+
+
 def test_every_option_that_shapes_code_is_fixed_inside_the_test(project, monkeypatch):
     monkeypatch.setenv("MLC_DISABLE_PASSES", "cse")
     monkeypatch.setenv("MLC_TARGET", "generic")

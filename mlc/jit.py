@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from numpy import ndarray
+
 from mlc.core import options as opt
 
 __all__ = ["Compiled", "Jit", "Lowered", "jit", "load"]
@@ -33,6 +35,18 @@ def jit(fn: Callable | None = None, *, static_argnums: int | Sequence[int] | Non
     if not callable(fn):
         raise TypeError(f"mlc.jit takes a function, got a {type(fn).__name__}; keywords such as static_argnums are given by name")
     return Jit(fn, static_argnums, static_argnames, donate_argnums, donate_argnames, name)
+
+
+_capture = _trace_state = None
+
+
+def _load_capture():
+    """The tracer, imported on first use: importing mlc stays light."""
+    global _capture, _trace_state
+    if _capture is None:
+        from mlc.frontend import capture, record
+        _trace_state, _capture = record._state, capture
+    return _capture
 
 
 _AFFECTING = tuple(f"MLC_{name.upper()}" for name, option in opt.OPTIONS.items() if option.affects_code)
@@ -59,7 +73,9 @@ class Jit:
         self.statics = Statics(fn, static_argnums, static_argnames)
         self.statics.check_donation(donate_argnums, donate_argnames)
         self.name = name or self.statics.name
+        self._has_statics = self.statics.any
         self._variants: dict[tuple, Any] = {}
+        self._flat: dict[tuple, Any] = {}  # the same variants, by dtypes and shapes alone, for calls with arrays only
         self._lock = threading.RLock()
         functools.update_wrapper(self, fn, updated=())
 
@@ -71,7 +87,22 @@ class Jit:
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args, **kwargs):
-        from mlc.frontend import capture
+        # Nothing but arrays, the usual case, is found without looking at trees.
+        flat = None
+        if not kwargs and _trace_state is not None and getattr(_trace_state, "trace", None) is None:
+            flat = [(a.dtype, a.shape) for a in args if a.__class__ is ndarray]
+            if len(flat) == len(args) and not self._has_statics:
+                flat = (tuple(flat), _options_key())
+                variant = self._flat.get(flat)
+                if variant is not None:
+                    return variant._run(args)
+            else:
+                flat = None
+        return self._call(args, kwargs, flat)
+
+    def _call(self, args: tuple, kwargs: dict, flat: tuple | None):
+        """Any call: inlined while another function is recorded; otherwise the variant is looked up, or made under the lock."""
+        capture = _load_capture()
         if capture.current_trace() is not None:
             return capture.inline(self, args, kwargs)
         call = capture.Call(self.statics, args, kwargs)
@@ -82,6 +113,8 @@ class Jit:
                 variant = self._variants.get(key)
                 if variant is None:
                     variant = self._variants[key] = self._lower(call).compile()
+        if flat is not None:
+            self._flat[flat] = variant
         return variant._run(call.leaves)
 
     def lower(self, *args, **kwargs) -> Lowered:
@@ -89,17 +122,16 @@ class Jit:
 
         UnsupportedError for a spec with a named dim.
         """
-        from mlc.frontend import capture
-        return self._lower(capture.Call(self.statics, args, kwargs, specs=True))
+        return self._lower(_load_capture().Call(self.statics, args, kwargs, specs=True))
 
     def _lower(self, call) -> Lowered:
-        from mlc.frontend import capture
-        return Lowered(capture.record(self.fn, self.name, call))
+        return Lowered(_load_capture().record(self.fn, self.name, call))
 
     def clear_cache(self) -> None:
         """Forget the compiled variants."""
         with self._lock:
             self._variants.clear()
+            self._flat.clear()
 
 
 class Lowered:

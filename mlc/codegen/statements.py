@@ -17,7 +17,7 @@ from mlc.core.expr import Expr
 from mlc.loop.ir import Assign, Decl, Fold, For, LoopKernel, Stmt, Store, Tile, statement_roots, walk
 
 # LLVM's time for a basic block grows faster than its size: larger unrolled loops are emitted as loops.
-UNROLL_LIMIT = 2000
+UNROLL_LIMIT = 1000
 
 
 class KernelEmitter:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 _NODE = re.compile(r"^\s*%\S+ = ([A-Za-z_][\w.]*)", re.M)
 _KERNEL = re.compile(r"^\s*kernel @([^\s(]+?)(?:#\d+)?\(", re.M)
+_BUFFER = re.compile(r"^\s*\[[\d,]+, [\d,]+\)\s+%", re.M)
 _ARENA = re.compile(r"\barena ([\d,]+) B")
 
 
@@ -45,6 +46,8 @@ def summary(stage: str, old: str, new: str) -> list[str]:
         before, after = arena_bytes(old), arena_bytes(new)
         if before != after:
             lines.append(f"peak memory: {_bytes(before)} -> {_bytes(after)}{_percent(before, after)}")
+        before, after = (len(_BUFFER.findall(text)) for text in (old, new))
+        lines += [f"buffers: {before} -> {after}"] * (before != after)
     before, after = node_counts(old), node_counts(new)
     if stage in ("graph", "optimized") and before != after:
         lines.append(f"nodes: {before.total()} -> {after.total()} ({_changed_counts(before, after)})")

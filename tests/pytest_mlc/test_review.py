@@ -64,6 +64,11 @@ def test_peak_memory_in_bytes_and_percent():
     assert summary("memory", old, new) == ["peak memory: 262,144 B -> 131,072 B (-50.0%)"]
 
 
+def test_buffers_that_are_gone():
+    head, row = "memory  arena 1,024 B  peak/lower bound 1.00 (1,024 B)\n", "  [0, 1,024)  %t.7  f32[16,16]  live k0..k2\n"
+    assert summary("memory", head + row + row.replace("t.7", "t.9"), head + row) == ["buffers: 2 -> 1"]
+
+
 def test_a_difference_without_numbers_is_said_to_be_one():
     assert summary("optimized", OLD, OLD.replace("1.0", "3.0")) == ["same counts; the text differs"]
 

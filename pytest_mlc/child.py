@@ -42,7 +42,8 @@ class Child:
     """One child running `python -m pytest_mlc.worker ROLE`; started on first use, and again after it died."""
 
     def __init__(self, role: str, environment: dict[str, str] | None = None):
-        self.role, self.environment = role, environment or {}
+        self.command = [sys.executable, "-m", "pytest_mlc.worker", role]
+        self.environment = environment or {}
         self.process: subprocess.Popen | None = None
         self.starts = 0
         self._buffer = bytearray()
@@ -54,9 +55,9 @@ class Child:
         if self.process is not None:
             return
         self._log = tempfile.TemporaryFile()
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **self.environment}
-        self.process = subprocess.Popen([sys.executable, "-m", "pytest_mlc.worker", self.role], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=self._log, env=environment)
+        # The parent's import path, and not its warning filters: a warning inside JAX is no failure of ours.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONWARNINGS": "", **self.environment}
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=environment)
         os.set_blocking(self.process.stdin.fileno(), False)
         self._buffer.clear()
         self.starts += 1

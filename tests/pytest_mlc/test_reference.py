@@ -1,0 +1,94 @@
+"""JAX in its child: eager, in few shapes, restarted when it dies."""
+
+import random
+
+import numpy as np
+import pytest
+from mlc_strategies import Config, Palette, build
+
+from mlc.core import dtype as dt
+from mlc.graph import parse_graph
+from mlc.graph.interpreter import apply_node
+from pytest_mlc import canonical
+from pytest_mlc.oracle import judge
+from pytest_mlc.reference import Reference, render, run_jax
+from pytest_mlc.service import run_request
+
+
+def test_run_jax_gives_what_jax_gives_with_x64_on():
+    graph = parse_graph("graph @main(%x: f64[3], %k: i64[3]) -> (f64[3], i64[3]) {\n  %0 = tanh %x : f64[3]\n"
+                        "  %1 = add %k, 4 : i64[3]\n  return %0, %1\n}")
+    x, k = np.array([0.5, 2, -1]), np.array([2**40, -1, 0])
+    found = run_jax(graph, [x, k])
+    assert found[0].dtype == np.float64 and np.allclose(found[0], np.tanh(x), rtol=1e-14) and np.array_equal(found[1], k + 4)
+
+
+def test_the_reference_is_kept_alive_and_comes_back_after_its_death():
+    from pytest_mlc import reference
+    graph = parse_graph("graph @main(%x: f32[3]) -> f32[3] {\n  %0 = neg %x : f32[3]\n  return %0\n}")
+    x = np.arange(3, dtype=np.float32)
+    run_jax(graph, [x])
+    process = reference._shared.child.process
+    run_jax(graph, [x])
+    assert reference._shared.child.process is process
+    process.kill()
+    process.wait()
+    with pytest.raises(Exception, match=r"crash|signal 9"):
+        run_jax(graph, [x])
+    assert np.array_equal(run_jax(graph, [x])[0], -x)
+
+
+def test_what_jax_raises_is_told():
+    graph = parse_graph("graph @main(%x: f32[3]) -> f32[3] {\n  %0 = neg %x : f32[3]\n  return %0\n}")
+    with pytest.raises(RuntimeError, match="JAX raised"):
+        run_jax(graph, [np.zeros(3, np.float32)] * 2)
+
+
+def test_render_may_be_jitted():
+    import jax
+    graph = parse_graph("graph @main(%x: f32[3]) -> f32[] {\n  %0 = mul %x, %x : f32[3]\n  %1 = reduce_sum %0 {axes=[0]} : f32[]\n  return %1\n}")
+    assert float(jax.jit(render(graph))(np.array([1, 2, 3], np.float32))[0]) == 14
+
+
+def test_canonical_shapes_give_the_same_values():
+    """With the op's NumPy meaning in place of JAX: layout and padding must change nothing but the order of sums."""
+    def call(node, operands, attrs, shape):
+        attrs = dict(attrs)
+        if node.op.typed:
+            attrs.update(shape=shape, dtype=node.type.dtype.numpy)
+        return np.asarray(node.op.numpy(*operands, **attrs))
+    taken = 0
+    for seed in range(120):
+        program = build(random.Random(seed), Config(Palette.number(seed), special=seed % 2 == 0, dtypes=(dt.i32, dt.u8, dt.bool_, dt.f32)))
+        graph = program.graph
+        for node in graph.nodes:
+            if node.inputs and not node.regions and node.op.name != "tuple_get":
+                operands = [program.values[k] for k in node.inputs]
+                with np.errstate(all="ignore"):
+                    found, expected = canonical.run(node, operands, call), apply_node(node, operands)
+                if found is not None:
+                    taken += 1
+                    assert found.shape == expected.shape
+                    if node.op.fusion == "elementwise" or not node.type.dtype.is_float:
+                        assert np.array_equal(found, expected, equal_nan=expected.dtype.kind == "f"), node.op.name
+                    else:
+                        assert np.allclose(found, expected, rtol=1e-4, atol=1e-4, equal_nan=True), node.op.name
+    assert taken > 300
+
+
+def test_jax_and_the_referee_agree_on_generated_graphs():
+    """Apart from what is known of JAX: integer powers with large exponents, and log1p in f64."""
+    from mlc.graph import evaluate
+    reference, found = Reference(), {}
+    try:
+        for seed in range(25):
+            program = build(random.Random(seed), Config(Palette.number(0), dtypes=(dt.f32, dt.i32, dt.bool_), steps=(1, 5)))
+            answer = reference.ask(run_request(program.graph, program.args, frugal=True), 120)
+            with np.errstate(all="ignore"):
+                own = evaluate(program.graph, program.args)
+            verdict = judge(program.graph, program.args, own, answer["outputs"])
+            if verdict.kind == "finding" and not any(n.op.name == "pow" for n in program.graph.nodes):
+                found[seed] = str(verdict.worst)
+    finally:
+        reference.stop()
+    assert not found

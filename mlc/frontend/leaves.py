@@ -61,6 +61,8 @@ def leaf_type(leaf: object, what: str, specs: bool = False) -> tuple[TensorType,
         return leaf, False
     if specs and type(leaf).__name__ == "ShapeDtypeStruct":
         return TensorType(leaf.shape, as_dtype(leaf.dtype)), bool(getattr(leaf, "weak_type", False))
+    if specs and isinstance(leaf, str):
+        raise TraceError(f"{what} is a str; a spec is written mlc.spec({leaf!r})")
     if not isinstance(leaf, (np.ndarray, np.generic)):
         leaf = normal(leaf, what)
         return _WEAK.get(leaf.__class__) or leaf_type(leaf, what)

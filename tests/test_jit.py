@@ -506,6 +506,12 @@ def test_jitted_functions_inline_into_each_other():
     assert not inner._variants and len(calls) == 1
 
 
+def test_executable_inside_a_recording_is_refused():
+    exe = mlc.jit(lambda x: x + 1).lower(1.0).compile()
+    with pytest.raises(TraceError, match=r"argument x of <lambda> is traced: an executable"):
+        mlc.jit(lambda x: exe(x))(1.0)
+
+
 def test_inlined_scalars_are_traced():
     inner = mlc.jit(lambda x, n: x if n > 1 else -x)
     with pytest.raises(TraceError, match="bool"):

@@ -23,7 +23,7 @@ from mlc.frontend.promotion import broadcast, convert, promote, to_inexact
 from mlc.frontend.record import emit
 from mlc.frontend.reductions import count, logsumexp, max_, mean, sum_
 from mlc.frontend.reductions import mean as mean_
-from mlc.frontend.unary import rsqrt, where
+from mlc.frontend.unary import exp, log, rsqrt, where
 from mlc.ops.base import REGISTRY
 
 public = functools.partial(_public, namespace="nn")
@@ -200,8 +200,7 @@ def _shift(x, axis, where_):
 @public(name="softmax")
 def softmax(x, axis=-1, where=None):
     """exp(x - max) / sum of it; elements that `where` leaves out give 0."""
-    (x,) = promote(x, to=to_inexact)
-    powers = emit("exp", (_shift(x, axis, where),))
+    powers = exp(_shift(array_of(x), axis, where))
     result = powers / sum_(powers, axis, where=where, keepdims=True)
     return result if where is None else _where(where, result, 0)
 
@@ -212,9 +211,8 @@ _where = where
 @public(name="log_softmax")
 def log_softmax(x, axis=-1, where=None):
     """log(softmax(x)) without overflow; elements that `where` leaves out give -inf."""
-    (x,) = promote(x, to=to_inexact)
-    shifted = _shift(x, axis, where)
-    result = shifted - emit("log", (sum_(emit("exp", (shifted,)), axis, where=where, keepdims=True),))
+    shifted = _shift(array_of(x), axis, where)
+    result = shifted - log(sum_(exp(shifted), axis, where=where, keepdims=True))
     return result if where is None else _where(where, result, -np.inf)
 
 

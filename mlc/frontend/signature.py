@@ -14,6 +14,7 @@ from mlc.core.dims import TensorType, parse_type
 from mlc.core.errors import ArtifactError, DtypeError, ShapeError, TraceError, UnsupportedError
 from mlc.frontend import tree
 from mlc.frontend.leaves import leaf_array, leaf_type
+from mlc.frontend.record import Tracer
 
 
 def _tuple(value: object, what: str, kind: type) -> tuple | None:
@@ -141,7 +142,12 @@ class Signature:
         if structure != self.structure:
             raise TraceError(f"{self.name} was compiled for arguments {tree.describe(self.structure[2])} {tree.describe(self.structure[3])}, "
                              f"got {tree.describe(structure[2])} {tree.describe(structure[3])}")
-        for path, expected, leaf in zip(self.paths, self.types, leaves):
+        for path, expected, dtype, leaf in zip(self.paths, self.types, self.dtypes, leaves):
+            if leaf.__class__ is np.ndarray and leaf.shape == expected.shape and leaf.dtype == dtype:
+                continue
+            if isinstance(leaf, Tracer):
+                raise TraceError(f"argument {path} of {self.name} is traced: an executable cannot become part of another function; "
+                                 "call the mlc.jit function itself there")
             found, _ = leaf_type(leaf, f"argument {path} of {self.name}")
             if found != expected:
                 kind = DtypeError if found.dtype is not expected.dtype else ShapeError

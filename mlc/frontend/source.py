@@ -30,6 +30,15 @@ def _facts(code: CodeType) -> tuple[CodeType, bool, dict[int, Meta]]:
     return found
 
 
+def _name(code: CodeType) -> str:
+    """The function's own name, also for a comprehension inside it."""
+    names = [n for n in code.co_qualname.split(".") if n not in _NAMELESS]
+    return names[-1] if names else code.co_name
+
+
+_NAMELESS = ("<locals>", "<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")
+
+
 def user_frame() -> FrameType | None:
     """The innermost frame of the caller's stack that is the user's own."""
     frame = sys._getframe(1)
@@ -47,7 +56,7 @@ def here() -> Meta | None:
             line = frame.f_lineno
             meta = metas.get(line)
             if meta is None:
-                meta = metas[line] = Meta(f"{os.path.basename(code.co_filename)}:{line}", code.co_name)
+                meta = metas[line] = Meta(f"{os.path.basename(code.co_filename)}:{line}", _name(code))
             return meta
         frame = frame.f_back
     return None
@@ -83,7 +92,7 @@ def user_line(trace: TracebackType | None, besides: tuple[str, ...] = ()) -> str
     while trace is not None:
         code = trace.tb_frame.f_code
         if not _facts(code)[1] and not code.co_filename.startswith(besides):
-            found = f" at {os.path.basename(code.co_filename)}:{trace.tb_lineno} ({code.co_name})"
+            found = f" at {os.path.basename(code.co_filename)}:{trace.tb_lineno} ({_name(code)})"
         trace = trace.tb_next
     return found
 

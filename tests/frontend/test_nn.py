@@ -54,6 +54,11 @@ def test_softmax_family(axis):
                         m.nn.logsumexp(x, axis, keepdims=True)), np.nan_to_num(x, nan=1, posinf=np.inf, neginf=-np.inf), ulps=128)
 
 
+def test_softmax_of_integers_shifts_before_it_rounds():
+    x = np.array([[16777217, 16777216, 16777219], [-5, 3, 2 ** 31 - 1]], np.int32)
+    agree(lambda m, x: (m.nn.softmax(x), m.nn.log_softmax(x, 0), m.nn.softmax(x.astype("int64"))), x, ulps=64)
+
+
 def test_masked_softmax():
     x, w = sample("f32", (3, 5)), sample("bool", (3, 5), seed=1)
     x = np.nan_to_num(x, nan=1, posinf=9, neginf=-9)

@@ -225,3 +225,11 @@ def test_nodes_know_line_and_function():
         f"{name}:{first_line(model) + 2} (model)",
     }
     assert "test_trace_errors" not in low.as_text()
+
+
+def test_comprehensions_go_by_their_functions_name():
+    def model(x):
+        return [x + i for i in range(2)]
+
+    low = mlc.jit(model).lower(X)
+    assert {n.meta.function for n in low.graph.nodes if n.op.name == "add"} == {"model"}

@@ -15,8 +15,8 @@ from mlc.core import options as opt
 from mlc.graph import Graph, print_graph
 from mlc.kernel.cost import kernel_cost, program_cost
 from mlc.kernel.ir import Kernel, KernelGraph
+from mlc.kernel.program_text import labels, print_kernel_graph
 from mlc.kernel.schedule import Schedule, schedule_for
-from mlc.kernel.text import labels, print_kernel_graph
 from mlc.loop.ir import Buffer, LoopKernel
 from mlc.loop.program import lower_program
 from mlc.passes.fuse import FUSE_VERSION

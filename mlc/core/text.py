@@ -182,7 +182,7 @@ def read_scalar(reader: Reader, dtype: DType) -> np.ndarray:
 
 def read_type(reader: Reader) -> TensorType:
     """A tensor type, as `f32[64,784]`. Raises ParseError."""
-    name = reader.take("name")
+    start, name = reader.at, reader.take("name")
     reader.expect("[")
     dims = []
     while not reader.accept("]"):
@@ -193,6 +193,7 @@ def read_type(reader: Reader) -> TensorType:
     try:
         return parse_type(f"{name}[{','.join(dims)}]")
     except MlcError as error:
+        reader.at = start
         reader.fail(str(error))
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from mlc.core import expr as ex
 from mlc.core.expr import Expr
+from mlc.core.expr_text import checked_name
+from mlc.core.text import Reader
 from mlc.kernel.ir import Axis, Dot, Kernel, Stage
 
 # A partial sum takes at most this many steps per lane before it is added to the next level: the error grows with the log.
@@ -21,10 +23,16 @@ SHORT_ROW = 8
 
 @dataclass(frozen=True)
 class StageSchedule:
-    """vectorize `axis` by `width` lanes. `axis` "" means that rows are the lanes (`Schedule.row_vector`)."""
+    """vectorize `axis` by `width` lanes. `axis` "" means that the stage's own loops are serial: nothing to vectorize, or rows are
+    the lanes (`Schedule.row_vector`)."""
 
     axis: str
     width: int
+
+    def text(self) -> str:
+        if self.axis:
+            return f"vectorize {checked_name(self.axis)}:{self.width}"
+        return "serial" if self.width == 1 else f"serial:{self.width}"
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,9 @@ class TileSchedule:
     m: int
     n: int
     width: int
+
+    def text(self) -> str:
+        return f"tile m:{self.m} n:{self.n} by {self.width}"
 
 
 @dataclass(frozen=True)
@@ -45,14 +56,60 @@ class Schedule:
     row_width: int = 1
 
     def text(self) -> str:
-        """As printed behind a kernel: `schedule { vectorize j0:16; tile m:8 n:48 by 16; chunk 64 }`."""
-        steps = [f"vectorize {self.row_vector}:{self.row_width}"] if self.row_vector else []
-        for stage in self.stages:
-            if isinstance(stage, TileSchedule):
-                steps.append(f"tile m:{stage.m} n:{stage.n} by {stage.width}")
-            elif stage.axis:
-                steps.append(f"vectorize {stage.axis}:{stage.width}")
-        return "schedule { " + "; ".join([*steps, f"chunk {CHUNK}"]) + " }"
+        """As printed behind a kernel: `schedule { vectorize j0:16, tile m:8 n:48 by 16, chunk 64 }`, an entry a stage; rows as lanes
+        come first, as `vectorize rows i0:16`. `parse_schedule` reads it back. Raises ValueError if a name cannot be written."""
+        if not self.row_vector and self.row_width != 1:
+            raise ValueError(f"{self.row_width} rows are lanes, but no row axis is named")
+        rows = [f"vectorize rows {checked_name(self.row_vector)}:{self.row_width}"] if self.row_vector else []
+        return "schedule { " + ", ".join([*rows, *(stage.text() for stage in self.stages), f"chunk {CHUNK}"]) + " }"
+
+
+def parse_schedule(text: str) -> Schedule:
+    """Read what `Schedule.text` wrote. Raises ParseError with line and column."""
+    reader = Reader(text, "schedule")
+    found = read_schedule(reader)
+    reader.end()
+    return found
+
+
+def read_schedule(reader: Reader) -> Schedule:
+    """`schedule { ... }`. Raises ParseError, also for another order of summation than this version's."""
+    reader.expect("schedule")
+    reader.expect("{")
+    stages: list[StageSchedule | TileSchedule] = []
+    rows = ("", 1)
+    while not reader.accept("chunk"):
+        if reader.accept("tile"):
+            stages.append(_read_tile(reader))
+        elif reader.accept("serial"):
+            stages.append(StageSchedule("", reader.integer() if reader.accept(":") else 1))
+        else:
+            reader.expect("vectorize")
+            # `rows` is a word only where an axis follows, so an axis may be called rows.
+            of_rows = not stages and not rows[0] and reader.peek() == "rows" and reader.tokens[reader.at + 1][1] != ":" and bool(reader.next())
+            axis = reader.take("name")
+            reader.expect(":")
+            width = reader.integer()
+            if of_rows:
+                rows = (axis, width)
+            else:
+                stages.append(StageSchedule(axis, width))
+        reader.expect(",")
+    if reader.peek() != str(CHUNK):
+        reader.fail(f"partial sums have {CHUNK} steps, found {reader.peek()!r}")
+    reader.next()
+    reader.expect("}")
+    return Schedule(tuple(stages), *rows)
+
+
+def _read_tile(reader: Reader) -> TileSchedule:
+    sizes = []
+    for name in "mn":
+        reader.expect(name)
+        reader.expect(":")
+        sizes.append(reader.integer())
+    reader.expect("by")
+    return TileSchedule(*sizes, reader.integer())
 
 
 def _lanes(exprs: Sequence[Expr], vector_bytes: int) -> int:

@@ -1,109 +1,247 @@
-"""Kernels as text: stages in the notation of the design page, one line an action, expressions as formulas over named temporaries."""
+"""The text of kernels, schedules and whole programs: deterministic, readable, and it parses back.
+
+    kernel @max_exp_sum_div(%a0: f32[32768] in, %o0: f32[32768] out, %s0: f32[512] scratch) alias(%a0 %o0) rows i0:64 {
+      stage over j0:512 {
+        reduce %t0: f32 = -inf with %a0[512*i0 + j0] {
+          %0 = max %a.0, %b.0 : f32
+          yield %0
+        }
+      } then {
+        let %t1 = %t0
+      }
+      stage j0:512 {
+        %0 = div %s0[j0], %t3 : f32
+        %o0[512*i0 + j0] = %0
+      }
+      dot %t4: f32 m:64 n:256 k:128 {
+        %t4 += %a0[128*m + k] * %a1[256*k + n]
+      } then {
+        %o1[256*m + n] = %t4
+      }
+    } schedule { vectorize j0:64, vectorize j0:32, tile m:6 n:16 by 8, chunk 64 }
+
+A stage runs its braces at every point of its axes and of those `over` which it reduces, what follows `then` at every point of its
+axes only. Expressions are written as in `mlc.core.expr_text`; instructions are numbered through each pair of braces. A tuple
+reduction has as many names, identities and values: `reduce %t0: f32, %t1: i32 = -inf, 0 with %4, j0 { ... yield %1, %2 }`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mlc.core import expr as ex
 from mlc.core.expr import Expr
-from mlc.core.text import format_scalar
-from mlc.kernel.ir import Bind, Dot, Kernel, KernelGraph, Put, Stage
-from mlc.kernel.schedule import Schedule
+from mlc.core.expr_text import ExprPrinter, ExprReader, Scope, checked_buffer, checked_name, checked_title, format_access, format_aliases
+from mlc.core.text import Reader, read_type
+from mlc.kernel.ir import Axis, Bind, Dot, Kernel, Param, Put, Reduce, Stage
+from mlc.kernel.schedule import Schedule, read_schedule
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
-          "and": "&", "or": "|", "xor": "^"}
-
-
-def _leaf(e: Expr) -> str:
-    if e.op == "const":
-        return format_scalar(ex.const_value(e), e.dtype)
-    if e.op == "load":
-        return f"{e.attr[0]}[{e.attr[1]}]"
-    return str(e.attr)
+_ROLES = ("in", "out", "scratch")
 
 
-def _formula(roots: Sequence[Expr], names: dict[Expr, str], lines: list[str], indent: str) -> list[str]:
-    """Text of each root; parts used more than once get a `let` line first."""
-    order = ex.topological(roots)
-    uses: dict[Expr, int] = {}
-    for e in order:
-        for a in e.args:
-            uses[a] = uses.get(a, 0) + 1
-    text: dict[Expr, str] = {}
-    for e in order:
-        if not e.args:
-            text[e] = _leaf(e)
-            continue
-        args = [text[a] for a in e.args]
-        if e.op in _INFIX:
-            shown = f"({args[0]} {_INFIX[e.op]} {args[1]})"
-        elif e.op in ("convert", "bitcast"):
-            shown = f"{e.op}<{e.dtype}>({args[0]})"
-        else:
-            shown = f"{e.op}({', '.join(args)})"
-        if uses.get(e, 0) > 1 or len(shown) > 120:
-            names[e] = f"e{len(names)}"
-            lines.append(f"{indent}let {names[e]} = {shown}")
-            shown = names[e]
-        text[e] = shown
-    return [text[r] for r in roots]
+# --------------------------------------------------------------------------- printing
+def print_kernel(kernel: Kernel, schedule: Schedule | None = None, label: str | None = None) -> str:
+    """The text of one kernel, with its schedule if given, called `label` instead of its name if given.
+
+    Raises ValueError if a name cannot be written.
+    """
+    return _Printer(kernel).print(schedule, label or kernel.name)
 
 
-def _loops(axes) -> str:
-    return " ".join(f"{name}:{extent}" for name, extent in axes)
+def _axes(axes: Sequence[Axis]) -> str:
+    """As ` i0:64 i1:16`."""
+    return "".join(f" {checked_name(name)}:{extent}" for name, extent in axes)
 
 
-def _actions(actions, names, lines, indent) -> None:
-    texts = _formula([a.value for a in actions], names, lines, indent)
-    for action, text in zip(actions, texts):
-        if isinstance(action, Put):
-            lines.append(f"{indent}{action.target}[{action.index}] = {text}")
-        elif isinstance(action, Bind):
-            lines.append(f"{indent}{action.name} = {text}")
+def _param(param: Param) -> str:
+    if param.role not in _ROLES:
+        raise ValueError(f"%{param.name} has the role {param.role!r}, not one of {_ROLES}")
+    return f"%{checked_buffer(param.name)}: {param.type} {param.role}"
 
 
-def _stage(stage: Stage | Dot, lines: list[str], names: dict[Expr, str]) -> None:
-    if isinstance(stage, Dot):
-        a, b = _formula([stage.a, stage.b], names, lines, "  ")
-        lines.append(f"  for {_loops((stage.m, stage.n))}   {stage.name} = sum {_loops((stage.k,))} of {a} * {b}")
-        _actions(stage.puts, names, lines, "    ")
-        return
-    lines.append(f"  for {_loops(stage.axes)}".rstrip() + (f" over {_loops(stage.over)}" if stage.reduces else ""))
-    values = [v for r in stage.reduces for v in r.values]
-    texts = iter(_formula([*values, *(p.value for p in stage.puts)], names, lines, "    "))
-    for r in stage.reduces:
-        fed = ", ".join(next(texts) for _ in r.values)
-        combined = ", ".join(_formula(r.combine, dict(names), [], ""))
-        lines.append(f"    {', '.join(r.names)} = reduce({fed}) by {combined}")
-    for put in stage.puts:
-        lines.append(f"    {put.target}[{put.index}] = {next(texts)}")
-    _actions(stage.finish, names, lines, "    ")
+class _Printer(ExprPrinter):
+    """`scope` has the dtypes of the variables bound so far."""
+
+    def __init__(self, kernel: Kernel):
+        super().__init__({p.name: p.type.dtype for p in kernel.params})
+        self.kernel = kernel
+        self.scope: Scope = {}
+
+    def print(self, schedule: Schedule | None, label: str) -> str:
+        kernel = self.kernel
+        rows = f" rows{_axes(kernel.rows)}" if kernel.rows else ""
+        self.lines = [f"kernel @{checked_title(label)}({', '.join(map(_param, kernel.params))}){format_aliases(kernel.may_alias)}{rows} {{"]
+        for stage in kernel.stages:
+            (self.dot if isinstance(stage, Dot) else self.stage)(stage)
+        return "\n".join([*self.lines, "}" + (f" {schedule.text()}" if schedule else ""), ""])
+
+    def stage(self, stage: Stage) -> None:
+        head = f"  stage{_axes(stage.axes)}" + (f" over{_axes(stage.over)}" if stage.over else "")
+        braces = bool(stage.reduces or stage.puts or not stage.finish)
+        self.lines.append(f"{head} {{" if braces else f"{head} then {{")
+        names: dict[Expr, str] = {}
+        for reduce in stage.reduces:
+            self.reduce(reduce, names)
+        self.actions(stage.puts, names)
+        for reduce in stage.reduces:
+            self.scope.update(zip(reduce.names, reduce.dtypes))
+        if stage.finish:
+            self.lines += ["  } then {"] if braces else []
+            self.actions(stage.finish, {})
+        self.lines.append("  }")
+
+    def reduce(self, reduce: Reduce, names: dict[Expr, str]) -> None:
+        count = len(reduce.names)
+        if any(len(part) != count for part in (reduce.dtypes, reduce.identity, reduce.values, reduce.combine)):
+            raise ValueError(f"the reduction to {', '.join(reduce.names)} needs {count} dtypes, identities, values and combined values")
+        given = self.instructions((*reduce.identity, *reduce.values), reduce.dtypes * 2, "    ", self.scope, names)
+        totals = ", ".join(f"%{checked_name(name)}: {t}" for name, t in zip(reduce.names, reduce.dtypes))
+        self.lines.append(f"    reduce {totals} = {', '.join(given[:count])} with {', '.join(given[count:])} {{")
+        self.combine(reduce.combine, reduce.dtypes, "    ")
+
+    def actions(self, actions: Sequence[Put | Bind], names: dict[Expr, str]) -> None:
+        for action in actions:
+            place = self.buffers.get(action.target) if isinstance(action, Put) else None
+            value, = self.instructions([action.value], [place], "    ", self.scope, names)
+            if isinstance(action, Put):
+                self.lines.append(f"    {format_access(action.target, action.index)} = {value}")
+            else:
+                self.lines.append(f"    let %{checked_name(action.name)} = {value}")
+                self.scope[action.name] = action.value.dtype
+
+    def dot(self, dot: Dot) -> None:
+        sizes = "".join(f" {role}:{extent}" if name == role else f" {role}={checked_name(name)}:{extent}"
+                        for role, (name, extent) in (("m", dot.m), ("n", dot.n), ("k", dot.k)))
+        self.lines.append(f"  dot %{checked_name(dot.name)}: {dot.dtype}{sizes} {{")
+        self.product(dot.name, dot.dtype, (dot.a, dot.b), "  ", self.scope)
+        self.scope[dot.name] = dot.dtype
+        if dot.puts:
+            self.lines.append("  } then {")
+            self.actions(dot.puts, {})
+        self.lines.append("  }")
 
 
-def print_kernel(kernel: Kernel, label: str | None = None, schedule: Schedule | None = None) -> str:
-    """One kernel as text, with its schedule if given."""
-    params = ", ".join(f"%{p.name}: {p.type} {p.role}" for p in kernel.params)
-    lines = [f"kernel @{label or kernel.name}({params})" + (f" rows {_loops(kernel.rows)}" if kernel.rows else "") + " {"]
-    for stage in kernel.stages:
-        _stage(stage, lines, {})
-    return "\n".join([*lines, "}" + (f" {schedule.text()}" if schedule else "")]) + "\n"
+# --------------------------------------------------------------------------- parsing
+def parse_kernel(text: str) -> tuple[Kernel, Schedule | None]:
+    """The kernel and the schedule that `print_kernel` wrote. Raises ParseError with line and column."""
+    reader = Reader(text, "kernel text")
+    found = read_kernel(reader)
+    reader.end()
+    return found
 
 
-def labels(program: KernelGraph) -> dict[Kernel, str]:
-    """A distinct name for each distinct kernel: `name#k`."""
-    return {kernel: f"{kernel.name}#{k}" for k, kernel in enumerate(program.kernels())}
+def read_kernel(reader: Reader) -> tuple[Kernel, Schedule | None]:
+    """Read one kernel, and its schedule if it has one. Raises ParseError."""
+    kernel = _Parser(reader).kernel()
+    return kernel, read_schedule(reader) if reader.peek() == "schedule" else None
 
 
-def print_kernel_graph(program: KernelGraph, schedules: Mapping[Kernel, Schedule] | None = None) -> str:
-    """The whole partition: values, steps, kernels with their schedules, refused fusions."""
-    label = labels(program)
-    lines = [f"program @{program.name}({', '.join(f'%{i}: {program.values[i].type}' for i in program.inputs)}) {{"]
-    for step in program.steps:
-        written = ", ".join(f"%{w}: {program.values[w].type}" for w in step.writes())
-        lines.append(f"  {written} = {label[step.kernel]}({', '.join('%' + r for r in step.reads())})")
-    lines.append(f"  return {', '.join('%' + o for o in program.outputs)}")
-    lines.append("}")
-    text = "\n".join(lines) + "\n\n" + "\n".join(print_kernel(k, label[k], (schedules or {}).get(k)) for k in program.kernels())
-    if program.notes:
-        text += "\nrefused fusions\n" + "".join(f"  {n}\n" for n in program.notes)
-    return text
+class _Parser(ExprReader):
+    def __init__(self, reader: Reader):
+        super().__init__(reader)
+        self.scope: Scope = {}
+
+    def kernel(self) -> Kernel:
+        r = self.reader
+        r.expect("kernel")
+        name = r.take("name").removeprefix("@")
+        params = self.in_parens(self.param)
+        self.buffers = {p.name: p.type.dtype for p in params}
+        aliases = self.aliases()
+        rows = self.axes() if r.accept("rows") else ()
+        stages: list[Stage | Dot] = []
+        r.expect("{")
+        while not r.accept("}"):
+            stages.append(self.dot() if r.accept("dot") else self.stage())
+        return Kernel(name, params, rows, tuple(stages), aliases)
+
+    def param(self) -> Param:
+        name = self.value()
+        self.reader.expect(":")
+        type = read_type(self.reader)
+        return Param(name, type, read_word(self.reader, _ROLES))
+
+    def axes(self) -> tuple[Axis, ...]:
+        """`i0:64 i1:16`, of any length: a name is an axis if a colon follows, so that axes may be called as words are."""
+        r, found = self.reader, []
+        while r.peek_kind() == "name" and r.tokens[r.at + 1][1] == ":":
+            name = r.next()
+            r.expect(":")
+            found.append((name, r.integer()))
+        return tuple(found)
+
+    def stage(self) -> Stage:
+        r = self.reader
+        r.expect("stage")
+        axes = self.axes()
+        over = self.axes() if r.accept("over") else ()
+        reduces, puts = self.body() if r.peek() != "then" else ((), ())
+        for reduce in reduces:
+            self.scope.update(zip(reduce.names, reduce.dtypes))
+        return Stage(axes, over, reduces, puts, self.actions() if r.accept("then") else ())
+
+    def body(self) -> tuple[tuple[Reduce, ...], tuple[Put, ...]]:
+        """What a stage does at every point: reductions, then stores."""
+        r, reduces, puts = self.reader, [], []
+        named: dict[str, Expr] = {}
+        r.expect("{")
+        while not r.accept("}"):
+            self.instructions(self.scope, named)
+            if not puts and r.accept("reduce"):
+                reduces.append(self.reduce(named))
+            else:
+                puts.append(self.put(named))
+        return tuple(reduces), tuple(puts)
+
+    def reduce(self, named: Mapping[str, Expr]) -> Reduce:
+        r, names, types = self.reader, [], []
+        while not names or r.accept(","):
+            names.append(self.value())
+            r.expect(":")
+            types.append(self.dtype())
+        r.expect("=")
+        identity = self.roots(types, named, self.scope)
+        r.expect("with")
+        values = self.roots(types, named, self.scope)
+        return Reduce(tuple(names), tuple(types), identity, values, self.combine(types))
+
+    def put(self, named: Mapping[str, Expr]) -> Put:
+        target = self.value()
+        index = self.index()
+        self.reader.expect("=")
+        return Put(target, index, *self.roots([self.buffers.get(target)], named, self.scope))
+
+    def actions(self, binds: bool = True) -> tuple[Put | Bind, ...]:
+        """`{ %o0[j0] = %1  let %t1 = %2 }`, without the latter unless `binds`."""
+        r, found = self.reader, []
+        named: dict[str, Expr] = {}
+        r.expect("{")
+        while not r.accept("}"):
+            self.instructions(self.scope, named)
+            if binds and r.accept("let"):
+                name = self.value()
+                r.expect("=")
+                found.append(Bind(name, *self.roots([None], named, self.scope)))
+                self.scope[name] = found[-1].value.dtype
+            else:
+                found.append(self.put(named))
+        return tuple(found)
+
+    def dot(self) -> Dot:
+        r, name = self.reader, self.value()
+        r.expect(":")
+        dtype, axes = self.dtype(), []
+        for role in "mnk":
+            r.expect(role)
+            axis = r.take("name") if r.accept("=") else role
+            r.expect(":")
+            axes.append((axis, r.integer()))
+        a, b = self.product(name, dtype, self.scope)
+        self.scope[name] = dtype
+        return Dot(name, dtype, *axes, a, b, self.actions(binds=False) if r.accept("then") else ())
+
+
+def read_word(reader: Reader, words: Sequence[str]) -> str:
+    """One of some words; ParseError lists them."""
+    if reader.peek() not in words:
+        reader.fail(f"expected one of {', '.join(words)}, found {reader.peek() or 'the end'!r}")
+    return reader.next()

@@ -29,7 +29,7 @@ scan_ulp = script("scan_ulp")
 UNARY = [name for name in scan_ulp.FUNCTIONS if name != "pow"]
 # The contract of docs/numerics.md for f32; f64 is a few ulp.
 BOUND = {f32: dict.fromkeys(scan_ulp.FUNCTIONS, 2.0) | dict.fromkeys(("pow", "tan", "expm1", "log1p", "cbrt", "logistic"), 3.0),
-         f64: dict.fromkeys(scan_ulp.FUNCTIONS, 2.0)}
+         f64: dict.fromkeys(scan_ulp.FUNCTIONS, 2.0) | dict.fromkeys(("tan", "logistic"), 3.0)}
 
 
 def compute(name, dtype, *values):
@@ -112,8 +112,8 @@ def test_f32_error_over_all_sizes(name):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", scan_ulp.FUNCTIONS)
-def test_f32_error_over_a_hundredth_of_all_inputs(name):
-    _, error, where = scan_ulp.scan(name, f32, scan_ulp.interpreter(name, f32), 101, 0)
+def test_f32_error_over_eight_million_inputs(name):
+    _, error, where = scan_ulp.scan(name, f32, scan_ulp.interpreter(name, f32), 499, 0)
     assert error <= BOUND[f32][name], where
 
 

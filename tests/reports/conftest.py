@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+import report_values
 
 import mlc
-import report_values
 
 WAYS = {
     "native": {"target": "native"},

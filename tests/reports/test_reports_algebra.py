@@ -75,7 +75,8 @@ def test_int8_products_wrap_before_they_are_used(run):
     x, y = np.array([5, 100, -100, 127, -128, 64], I8), np.array([4, 100, -100, 127, -128, 64], I8)
     wide, other = x.astype(I32), y.astype(I32)
     six = np.int8(6)
-    found = run(lambda x, y: (x * six * y, (x + y) * six, six * x + six * y, (x + y).astype(mnp.int32), (x + y) > 0, (x * y).astype(mnp.float32)), x, y)
+    found = run(lambda x, y: (x * six * y, (x + y) * six, six * x + six * y, (x + y).astype(mnp.int32), (x + y) > 0, (x * y).astype(mnp.float32)),
+                x, y)
     same(found, (wide * 6 * other).astype(I8), ((wide + other) * 6).astype(I8), ((wide + other) * 6).astype(I8),
          (wide + other).astype(I8).astype(I32), (wide + other).astype(I8) > 0, (wide * other).astype(I8).astype(F32))
 

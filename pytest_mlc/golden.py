@@ -115,6 +115,12 @@ def parse_problem(stage: str, text: str) -> str:
         if stage in ("graph", "optimized"):
             from mlc.graph import parse_graph
             parse_graph(text, _placeholder_constants(text), "golden file")
+        elif stage == "kernels":
+            from mlc.kernel.program_text import parse_kernel_graph
+            parse_kernel_graph(text)
+        elif stage == "kernels":
+            from mlc.kernel.program_text import parse_kernel_graph
+            parse_kernel_graph(text)
         elif stage == "memory":
             from mlc.memory.plan import parse_plan
             parse_plan(text)

@@ -117,7 +117,7 @@ class Campaign:
         return list(self.tally.failures.values())
 
     def _wants_more(self, number: int, seconds: float) -> bool:
-        if len(self.failing) >= MOST_FAILING:
+        if len(self.failing) >= (1 if self.settings.stop else MOST_FAILING):
             return False
         return number < self.settings.share if self.settings.share is not None else seconds < self.settings.seconds
 
@@ -200,6 +200,8 @@ class Campaign:
                 break
             self.tally.record("findings", findings.wrong(self.reference, case.graph, case.args, detail, jitted))
         self.odd.clear()
+        if self.settings.stop:
+            del self.failing[1:]  # others were under way when the first one failed
         deadline = time.monotonic() + EXAMINE_ALL
         for k, failing in enumerate(self.failing):
             left = deadline - time.monotonic()

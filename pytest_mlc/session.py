@@ -65,7 +65,7 @@ def _settings(config: pytest.Config):
             stream=(int(worker.get("workerid", "gw0")[2:]), int(worker.get("workercount", 1))),
             ops=made.parse_ops(config.getoption("--mlc-fuzz-ops")), dtypes=made.parse_dtypes(config.getoption("--mlc-fuzz-dtypes")),
             root=root, corpus=folder("--mlc-fuzz-corpus", made.DEFAULT_CORPUS),
-            report=folder("--mlc-fuzz-report", None), replay=replay)
+            report=folder("--mlc-fuzz-report", None), replay=replay, stop=config.getoption("maxfail") == 1)
     except made.SettingError as error:
         raise pytest.UsageError(str(error)) from None
 

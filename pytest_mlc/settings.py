@@ -16,7 +16,8 @@ class SettingError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """One campaign. Exactly one of `seconds` and `graphs` is set; `shard` is (i, n) with 1 <= i <= n; `stream` is this process's (k, n)."""
+    """One campaign. Exactly one of `seconds` and `graphs` is set; `shard` is (i, n) with 1 <= i <= n; `stream` is this process's (k, n);
+    `stop` at the first failing case (pytest's -x)."""
 
     seed: int = 0
     seconds: float | None = 60.0
@@ -29,6 +30,7 @@ class Settings:
     corpus: Path = Path(DEFAULT_CORPUS)
     report: Path | None = None
     replay: Path | None = None
+    stop: bool = False
 
     @property
     def lane(self) -> tuple[int, int]:

@@ -40,6 +40,16 @@ def _answers(serve: Callable, request: object) -> Iterable[object]:
         yield failure(error)
 
 
+def preload(role: str) -> None:
+    """Before anything is compiled, run what `MLC_FUZZ_PRELOAD=module[:function]` names, in the process under test only: so a compiler
+    developer fuzzes a patched mlc. What the campaign itself uses (the referee, JAX) stays as it is."""
+    module, _, function = os.environ.get("MLC_FUZZ_PRELOAD", "").partition(":")
+    if role == "mlc" and module:
+        loaded = importlib.import_module(module)
+        if function:
+            getattr(loaded, function)()
+
+
 def main(role: str) -> None:
     """Serve until standard input ends."""
     faulthandler.enable(sys.stderr)
@@ -48,6 +58,7 @@ def main(role: str) -> None:
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     serve = importlib.import_module(ROLES[role]).serve
+    preload(role)
     while True:
         request = pickle.loads(_read(requests, int.from_bytes(_read(requests, 8), "little")))
         for answer in _answers(serve, request):

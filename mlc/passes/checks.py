@@ -135,6 +135,8 @@ def with_values(graph: Graph, given: dict[int, Literal]) -> Graph:
 def meaning_is_kept(before: Graph, after: Graph, stage: str) -> str:
     """Both graphs, interpreted on the same random inputs, give the same bits. Returns a note if that was not tried."""
     amount = max(work(before), work(after))
+    if amount == math.inf:
+        return "not interpreted: a shape is symbolic"
     if amount > MOST_WORK:
         return f"not interpreted: {amount:.2g} elements, at most {MOST_WORK} are checked"
     for special in (False, True):

@@ -13,7 +13,7 @@ from typing import Any
 from mlc.core.literal import Literal
 from mlc.graph.graph import Graph, GraphRewriter, Meta, Node, NodeType, infer_type
 from mlc.passes.manager import PassContext, PassResult
-from mlc.passes.pattern import Match, Pattern, Rule, RuleSet, Splat, Term, Var, splat_array
+from mlc.passes.pattern import Match, Pattern, RuleSet, Splat, Term, Var, splat_array
 
 # A node is rewritten at most so often in one walk, and results nest at most so deep: what is cut off here is taken up
 # by the next round, and a pair of rules that undo each other ends as a note instead of a hang.
@@ -141,8 +141,3 @@ class Driver:
 def apply_rules(rules: RuleSet, graph: Graph, ctx: PassContext) -> PassResult:
     """Apply the rules to a graph."""
     return Driver(rules, graph, ctx).run()
-
-
-def rule_table(rules: Sequence[Rule]) -> str:
-    """The rules as text, one a line: what `mlc opt --help` and the docs show."""
-    return "".join(f"{rule!r}\n" for rule in rules)

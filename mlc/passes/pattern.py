@@ -265,6 +265,10 @@ class RuleSet:
         for rule in (rule for part in parts for rule in part.rules):
             self._enter(rule)
 
+    def __str__(self) -> str:
+        """The rules as text, one a line."""
+        return "".join(f"{rule!r}\n" for rule in self.rules)
+
     def rewrite(self, name: str, *, exact: str, match: Term, to: Any, why: str, when: Any = ()) -> None:
         """Enter a rule. `match`: a term, or several of one op; `when`: calls that must all be true; `to`: a term, variable
         or splat, or a function of the Match."""

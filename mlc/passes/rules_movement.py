@@ -442,9 +442,9 @@ def _reduce_of_transpose(match: Match) -> Term | None:
 
 
 def _reduce_of_splat(match: Match) -> Term | None:
-    """The best of equal values."""
+    """The best of equal values; of none it would be the identity, and a symbolic dim may turn out 0."""
     source = match.nodes[match.root.inputs[0]]
-    if not source.is_splat or 0 in source.type.shape or not match.root.op.has(EXACT) or match.root.op.typed:
+    if not source.is_splat or not is_static(source) or 0 in source.type.shape or not match.root.op.has(EXACT) or match.root.op.typed:
         return None
     return constant(value=source.attrs["value"])
 

@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", nargs="?", help="a file of graph text; - reads standard input")
     parser.add_argument("-p", "--passes", metavar="PASSES", help="passes to run, such as simplify,cse,dce (default: the pipeline)")
     parser.add_argument("--list", action="store_true", help="list the passes instead")
+    parser.add_argument("--rules", action="store_true", help="list the rewrites of simplify, with their reasons, instead")
     parser.add_argument("--constants", metavar="FILE.npz", help="arrays for constants that are printed by digest")
     parser.add_argument("--log", action="store_true", help="print the pass log to stderr")
 
@@ -74,6 +75,10 @@ def run(args: argparse.Namespace) -> int:
     from mlc.tools.cli import UsageError
     if args.list:
         print("\n".join(each.describe() for each in PIPELINE))
+        return 0
+    if args.rules:
+        from mlc.passes.simplify import RULES
+        sys.stdout.write(str(RULES))
         return 0
     if args.file is None:
         raise UsageError("give the FILE to read, or - for standard input")

@@ -348,6 +348,33 @@ def test_equal_chains_collapse_in_linear_time():
     assert len(after) == 2002 and sum(r.milliseconds for r in log) < 1000
 
 
+SYMBOLIC = """graph @g(%x: f32[B,128], %z: f32[128,B], %w: f32[1,B]) -> (f32[B,128], f32[B,B], f32[128], f32[B,4]) {
+  %0 = add %x, -0.0 : f32[B,128]
+  %1 = transpose %z {perm=[1,0]} : f32[B,128]
+  %2 = mul %1, %0 : f32[B,128]
+  %3 = reduce_max %2 {axes=[1]} : f32[B]
+  %4 = broadcast_in_dim %3 {dims=[0]} : f32[B,128]
+  %5 = exp %4 : f32[B,128]
+  %6 = sub %5, %2 : f32[B,128]
+  %7 = dot_general %1, %x {contract=([1],[1])} : f32[B,B]
+  %8 = constant {value=1.5} : f32[B,128]
+  %9 = reduce_max %8 {axes=[0]} : f32[128]
+  %10 = broadcast_in_dim %w {dims=[0,1]} : f32[4,B]
+  %11 = transpose %10 {perm=[1,0]} : f32[B,4]
+  return %6, %7, %9, %11
+}
+"""
+
+
+def test_symbolic_dims_pass_through_every_pass():
+    with opt.options(check=2):
+        after, log = run_pipeline(parse_graph(SYMBOLIC))
+    fired = {rule for r in log for rule in r.stats}
+    assert {"add-negative-zero", "exp-of-broadcast", "dot-of-transposed-left", "transpose-of-broadcast"} <= fired
+    assert any(n.op.name == "reduce_max" and n.type == parse_type("f32[128]") for n in after.nodes), "B may be 0, then it is -inf"
+    assert any("symbolic" in note for r in log for note in r.notes)
+
+
 def test_an_empty_graph_passes_through():
     graph = Graph("empty").set_outputs([])
     with opt.options(check=2):

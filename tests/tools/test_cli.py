@@ -133,6 +133,12 @@ def test_opt_lists_the_passes(capsys):
     assert [line.split()[0] for line in output(capsys, "opt", "--list").splitlines()] == [each.name for each in pipeline.PIPELINE]
 
 
+def test_opt_lists_the_rewrites_with_their_reasons(capsys):
+    lines = output(capsys, "opt", "--rules").splitlines()
+    assert "transpose(transpose(x, perm=p), perm=q) -> transpose(x, perm=compose(p, q))  (bitwise; one movement instead of two)" in "\n".join(lines)
+    assert len(lines) > 100
+
+
 def test_opt_prints_the_log_to_stderr(folder, capsys):
     assert main(["opt", "graph.mlc", "-p", "cse,dce", "--log"]) == 0
     found = capsys.readouterr()

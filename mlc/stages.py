@@ -15,7 +15,7 @@ from mlc.core import options as opt
 from mlc.graph import Graph, print_graph
 from mlc.kernel.cost import kernel_cost, program_cost
 from mlc.kernel.ir import Kernel, KernelGraph
-from mlc.kernel.program_text import labels, print_kernel_graph
+from mlc.kernel.program_text import labels, print_kernel_graph, text_round_trips
 from mlc.kernel.schedule import Schedule, schedule_for
 from mlc.loop.ir import Buffer, LoopKernel
 from mlc.loop.program import lower_program
@@ -75,6 +75,9 @@ class Stages:
             from mlc.loop.verify import verify
             for kernel in found.values():
                 verify(kernel, "lowering")
+                if opt.get("check") >= 2:
+                    from mlc.loop.text import text_round_trips
+                    text_round_trips(kernel, "lowering")
         return found
 
     @cached_property
@@ -85,7 +88,10 @@ class Stages:
     @cached_property
     def kernels(self) -> KernelGraph:
         """The partition, its steps in the order that they run."""
-        return order_program(self._fusion[0], self.spilled)
+        found = order_program(self._fusion[0], self.spilled)
+        if opt.get("check") >= 2:
+            text_round_trips(found, self.schedules, "fuse")
+        return found
 
     @cached_property
     def _plan(self) -> tuple[ProgramPlan, PassResult]:

@@ -27,7 +27,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mlc.core.errors import ParseError
+from mlc.core.errors import ParseError, VerifyError
 from mlc.core.expr_text import checked_buffer, checked_title
 from mlc.core.text import Reader, read_type
 from mlc.kernel.ir import Kernel, KernelGraph, Step, Value
@@ -114,6 +114,17 @@ def _read_notes(text: str, start: int) -> list[str]:
             line = text.count("\n", 0, start) + k + 1
             raise ParseError(f"program text, line {line}, column 1: expected a refused fusion, indented by two spaces, found {note!r}")
     return [note[2:] for note in notes]
+
+
+def text_round_trips(program: KernelGraph, schedules: Mapping[Kernel, Schedule], stage: str = "") -> None:
+    """parse(print(p)) == p; VerifyError otherwise."""
+    text = print_kernel_graph(program, schedules)
+    try:
+        again = parse_kernel_graph(text)
+    except ParseError as error:
+        raise VerifyError("text_round_trips", f"program @{program.name}", str(error), "text that parses", stage) from None
+    if again != (program, schedules):
+        raise VerifyError("text_round_trips", f"program @{program.name}", print_kernel_graph(*again), text, stage)
 
 
 class _Parser:

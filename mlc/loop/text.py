@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from mlc.core.errors import ParseError, VerifyError
 from mlc.core.expr import Expr
 from mlc.core.expr_text import ExprPrinter, ExprReader, Scope, checked_buffer, checked_name, checked_title, format_access, format_aliases
 from mlc.core.text import Reader
@@ -101,6 +102,17 @@ def parse_kernel(text: str) -> LoopKernel:
     kernel = _Parser(reader).kernel()
     reader.end()
     return kernel
+
+
+def text_round_trips(kernel: LoopKernel, stage: str = "") -> None:
+    """parse(print(k)) == k; VerifyError otherwise."""
+    text = print_kernel(kernel)
+    try:
+        again = parse_kernel(text)
+    except ParseError as error:
+        raise VerifyError("text_round_trips", f"kernel @{kernel.name}", str(error), "text that parses", stage) from None
+    if again != kernel:
+        raise VerifyError("text_round_trips", f"kernel @{kernel.name}", print_kernel(again), text, stage)
 
 
 class _Parser(ExprReader):

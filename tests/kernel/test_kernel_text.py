@@ -18,7 +18,7 @@ from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.affine import Affine
 from mlc.core.dims import TensorType
-from mlc.core.errors import ParseError
+from mlc.core.errors import ParseError, VerifyError
 from mlc.core.text import Reader
 from mlc.kernel.interp import run_program
 from mlc.kernel.ir import Bind, Dot, Kernel, KernelGraph, Param, Put, Reduce, Stage, Step, Value
@@ -206,6 +206,13 @@ def test_generated_programs_come_back(start):
             assert_comes_back(program.graph)
 
 
+@pytest.mark.nightly
+def test_many_generated_programs_come_back():
+    for seed in range(1000, 2500):
+        program = build(random.Random(seed), Config(Palette.number(seed // 60), goal=GOALS[seed % len(GOALS)], special=seed % 3 == 0))
+        assert_comes_back(program.graph, ("native", "generic", "golden-v3")[seed % 3])
+
+
 def test_a_program_can_be_run_from_its_text():
     graph = softmax(8, 37)
     stages = Stages(graph, get_target("golden-v3"))
@@ -246,6 +253,16 @@ def test_text_does_not_depend_on_the_hash_seed():
     texts = {subprocess.run([sys.executable, "-c", script], cwd=root, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True,
                             timeout=120, check=True).stdout for seed in ("1", "2")}
     assert len(texts) == 1 and EVERYTHING in texts.pop()
+
+
+def test_text_that_loses_something_is_noticed_at_check_level_2(monkeypatch):
+    import mlc.kernel.schedule
+    monkeypatch.setattr(mlc.kernel.schedule.TileSchedule, "text", lambda self: "tile m:1 n:1 by 1")
+    with mlc.options(check=1):
+        assert Stages(dense(), get_target("golden-v3")).kernels
+    with mlc.options(check=2), pytest.raises(VerifyError, match="text_round_trips after fuse at program @dense") as caught:
+        _ = Stages(dense(), get_target("golden-v3")).kernels
+    assert "kernel @dot_general_max#0" in caught.value.found
 
 
 # --------------------------------------------------------------------------- odd kernels

@@ -76,8 +76,8 @@ class Stages:
             for kernel in found.values():
                 verify(kernel, "lowering")
                 if opt.get("check") >= 2:
-                    from mlc.loop.text import text_round_trips
-                    text_round_trips(kernel, "lowering")
+                    from mlc.loop import text
+                    text.text_round_trips(kernel, "lowering")
         return found
 
     @cached_property

@@ -1,8 +1,9 @@
 """Error models: how accurate each backend claims to be. The oracle's bound is derived from one of these, node by node.
 
 mlc: the ulp of each op's literal; a reduction adds at most CHUNK partial results a level, then the lanes as a tree, so a
-term passes through `depth(n)` additions, which grows with log n; a contraction runs along k, one fma a term. JAX: its own,
-looser, measured ulp table; its sums may be sequential, halves in halves; results below the smallest normal number are flushed.
+term passes through `depth(n)` additions, which grows with log n; a contraction runs along k, one fma a term, and adds what
+each DOT_CHUNK terms gave. JAX: its own, looser, measured ulp table; its sums may be sequential, halves in halves; results
+below the smallest normal number are flushed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from mlc.core import dtype as dt
 from mlc.core.dtype import DType
 from mlc.graph.graph import Node
-from mlc.kernel.schedule import CHUNK
+from mlc.kernel.schedule import CHUNK, DOT_CHUNK
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,9 @@ class MlcModel(ErrorModel):
             depth, left = depth + CHUNK, -(-left // CHUNK)
         return float(min(terms, depth + left))
 
+    def contraction_depth(self, terms: int) -> float:
+        return float(min(terms, DOT_CHUNK + -(-terms // DOT_CHUNK)))
+
 
 # Measured on jaxlib 0.10.2 (CPU), eager, against float64: worst ulp over the ops' own domains, rounded up.
 JAX_ULP = {"tanh": 8.0, "erf": 8.0, "logistic": 8.0, "pow": 16.0, "log1p": 6.0, "expm1": 6.0, "rsqrt": 4.0, "sin": 4.0, "cos": 4.0,
@@ -98,6 +102,9 @@ class NumpyModel(MlcModel):
         return own if own <= 0.5 else own + 4.0
 
     def depth(self, terms: int) -> float:
+        return float(terms)
+
+    def contraction_depth(self, terms: int) -> float:
         return float(terms)
 
 

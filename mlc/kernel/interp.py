@@ -12,7 +12,7 @@ import numpy as np
 from mlc.core.expr import Expr
 from mlc.core.scalar_eval import apply, evaluate
 from mlc.kernel.ir import Axis, Bind, Dot, Kernel, KernelGraph, Put, Reduce, Stage
-from mlc.kernel.schedule import CHUNK, Schedule, StageSchedule
+from mlc.kernel.schedule import CHUNK, DOT_CHUNK, Schedule, StageSchedule
 
 
 class _Row:
@@ -122,11 +122,14 @@ def _run_dot(row: _Row, dot: Dot) -> None:
     down, along, steps = np.arange(rows)[:, None], np.arange(cols)[None, :], np.arange(depth)[None, :]
     (a,) = row.evaluate([dot.a], {m: down, k: steps}, {}, (rows, depth))
     (b,) = row.evaluate([dot.b], {k: steps.T, n: along}, {}, (depth, cols))
-    total = np.zeros((rows, cols), dot.dtype.numpy)
-    for step in range(depth):
-        left, right = a[:, step:step + 1], b[step:step + 1, :]
-        total = (apply("fma", dot.dtype, [left, right, total]) if dot.dtype.is_float
-                 else apply("add", dot.dtype, [total, apply("mul", dot.dtype, [left, right])]))
+    total = None
+    for start in range(0, depth, DOT_CHUNK):
+        part = np.zeros((rows, cols), dot.dtype.numpy)
+        for step in range(start, min(start + DOT_CHUNK, depth)):
+            left, right = a[:, step:step + 1], b[step:step + 1, :]
+            part = (apply("fma", dot.dtype, [left, right, part]) if dot.dtype.is_float
+                    else apply("add", dot.dtype, [part, apply("mul", dot.dtype, [left, right])]))
+        total = part if total is None else apply("add", dot.dtype, [total, part])
     grid = {m: down, n: along}
     for put in dot.puts:
         (value,) = row.evaluate([put.value], grid, {dot.name: total}, (rows, cols))

@@ -77,6 +77,7 @@ class Dot:
     """A contraction: acc[m, n] = sum over k of a(m, k) * b(k, n), then `puts` at every (m, n), where var(name) is acc[m, n].
 
     `m`, `n`, `k` are single axes (frontends of this level collapse them); batch axes are rows. `b` is contiguous in n.
+    Each run of `schedule.DOT_CHUNK` steps of k is summed from zero, one step after the other, and the sums are added in order.
     """
 
     name: str

@@ -17,6 +17,8 @@ from mlc.kernel.ir import Axis, Dot, Kernel, Stage
 
 # A partial sum takes at most this many steps per lane before it is added to the next level: the error grows with the log.
 CHUNK = 64
+# The k loop of a contraction keeps its accumulators for at most this many steps, then they are added to those of the steps before.
+DOT_CHUNK = 1024
 # Rows this short are run `width` at a time, one row a lane.
 SHORT_ROW = 8
 

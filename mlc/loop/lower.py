@@ -13,8 +13,8 @@ from mlc.core.affine import Affine
 from mlc.core.expr import Expr
 from mlc.kernel.axes import rebase
 from mlc.kernel.ir import Axis, Dot, Kernel, Put, Stage
-from mlc.kernel.schedule import CHUNK, Schedule, StageSchedule, TileSchedule
-from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Stmt, Store, Tile
+from mlc.kernel.schedule import CHUNK, DOT_CHUNK, Schedule, StageSchedule, TileSchedule
+from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Stmt, Store, Tile, load
 
 Rebase = Mapping[str, Affine]
 
@@ -94,6 +94,7 @@ class _Lowering:
     def __init__(self, kernel: Kernel, schedule: Schedule):
         self.kernel, self.schedule = kernel, schedule
         self.taken: dict[str, int] = {}
+        self.scratch: list[Buffer] = []
 
     def fresh(self, base: str) -> str:
         """A new name: x, x.1, x.2, ..."""
@@ -160,21 +161,19 @@ class _Lowering:
     # ----------------------------------------------------------------- contraction
     def dot(self, dot: Dot, plan: TileSchedule) -> list[Stmt]:
         """for n-panels: for m-tiles: the register tile. Remainders get tiles of their own size."""
-        (m, rows), (n, cols), (k, depth) = dot.m, dot.n, dot.k
+        rows, cols = dot.m[1], dot.n[1]
+        sums = self.sums(dot, plan)
 
-        def tile(m_at: Affine, m_size: int, n_at: Affine, n_size: int) -> Tile:
-            r, c, kk = "r", "c", "k"
-            at = {m: m_at + Affine(0, ((r, 1),)), n: n_at + Affine(0, ((c, 1),)), k: Affine(0, ((kk, 1),))}
-            a, b = rebase([dot.a, dot.b], at)
-            return Tile(dot.name, dot.dtype, r, m_size, c, n_size, kk, depth, plan.width, a, b, tuple(_stores(dot.puts, at)))
+        def tile(m_at: Affine, m_size: int, n_at: Affine, n_size: int) -> list[Stmt]:
+            return self.tile(dot, plan, sums, (m_at, m_size), (n_at, n_size))
 
         def panel(n_at: Affine, n_size: int) -> list[Stmt]:
             found: list[Stmt] = []
             if rows // plan.m:
                 mt = self.fresh("mt")
-                found.append(For(mt, rows // plan.m, (tile(Affine(0, ((mt, plan.m),)), plan.m, n_at, n_size),)))
+                found.append(For(mt, rows // plan.m, tuple(tile(Affine(0, ((mt, plan.m),)), plan.m, n_at, n_size))))
             if rows % plan.m:
-                found.append(tile(Affine(rows - rows % plan.m), rows % plan.m, n_at, n_size))
+                found.extend(tile(Affine(rows - rows % plan.m), rows % plan.m, n_at, n_size))
             return found
 
         found: list[Stmt] = []
@@ -184,6 +183,39 @@ class _Lowering:
         if cols % plan.n:
             found.extend(panel(Affine(cols - cols % plan.n), cols % plan.n))
         return found
+
+    def sums(self, dot: Dot, plan: TileSchedule) -> Buffer | None:
+        """Where a tile's sums wait while the next steps of a deep contraction are summed; None for one that is not deep."""
+        if dot.k[1] <= DOT_CHUNK:
+            return None
+        name = self.fresh("sums")
+        while any(p.name == name for p in self.kernel.params):
+            name = self.fresh("sums")
+        self.scratch.append(Buffer(name, dot.dtype, plan.m * plan.n, "scratch"))
+        return self.scratch[-1]
+
+    def tile(self, dot: Dot, plan: TileSchedule, sums: Buffer | None, rows: tuple[Affine, int], cols: tuple[Affine, int]) -> list[Stmt]:
+        """The register tile at some rows and columns. A deep one is several, each adding to the sums of those before."""
+        depth = dot.k[1]
+        at = {dot.m[0]: rows[0] + Affine(0, (("r", 1),)), dot.n[0]: cols[0] + Affine(0, (("c", 1),))}
+        stores = tuple(_stores(dot.puts, at))
+
+        def part(name: str, start: Affine, size: int, body: tuple[Stmt, ...]) -> Tile:
+            a, b = rebase([dot.a, dot.b], {**at, dot.k[0]: start + Affine(0, (("k", 1),))})
+            return Tile(name, dot.dtype, "r", rows[1], "c", cols[1], "k", size, plan.width, a, b, body)
+
+        if sums is None:
+            return [part(dot.name, Affine(), depth, stores)]
+        name = self.fresh(dot.name + ".p")
+        place, new = Affine(0, (("r", cols[1]), ("c", 1))), ex.var(name, dot.dtype)
+        total = ex.make("add", dot.dtype, (load(sums.name, dot.dtype, place), new))
+        last = depth % DOT_CHUNK or DOT_CHUNK
+        middle = (depth - last) // DOT_CHUNK - 1
+        found: list[Stmt] = [part(name, Affine(), DOT_CHUNK, (Store(sums.name, place, new),))]
+        if middle:
+            block = self.fresh("kt")
+            found.append(For(block, middle, (part(name, Affine(DOT_CHUNK, ((block, DOT_CHUNK),)), DOT_CHUNK, (Store(sums.name, place, total),)),)))
+        return [*found, part(name, Affine(depth - last), last, (Decl(dot.name, dot.dtype, plan.width, total), *stores))]
 
     def run(self) -> tuple[Stmt, ...]:
         body: list[Stmt] = []
@@ -201,8 +233,10 @@ class _Lowering:
 
 
 def lower(kernel: Kernel, schedule: Schedule) -> LoopKernel:
-    """The loops of a kernel under a schedule. Buffers: in, out, scratch, in the kernel's order."""
+    """The loops of a kernel under a schedule. Buffers: in, out, scratch, in the kernel's order, then scratch of the lowering's own."""
     buffers = tuple(Buffer(p.name, p.type.dtype, p.type.size, p.role) for p in kernel.params)
-    return LoopKernel(kernel.name, buffers, _Lowering(kernel, schedule).run(), kernel.may_alias)
+    lowering = _Lowering(kernel, schedule)
+    body = lowering.run()
+    return LoopKernel(kernel.name, (*buffers, *lowering.scratch), body, kernel.may_alias)
 
 

@@ -82,6 +82,28 @@ def test_long_reductions_combine_in_the_written_order(op, shape, axes):
         assert_levels_agree(g, [np.random.default_rng(1).normal(size=shape).astype(dtype.numpy)])
 
 
+@pytest.mark.parametrize("depth", [1024, 1025, 2048, 2049, 3500])
+@pytest.mark.parametrize("dtype", [dt.f32, dt.bf16, dt.i8], ids=str)
+def test_deep_contractions_add_the_sums_of_their_chunks_in_order(depth, dtype):
+    rows, cols = 9, 19
+    g = Builder("deep")
+    product = g.matmul(g.input("x", rows, depth, dtype=dtype), g.input("y", depth, cols, dtype=dtype))
+    g.set_outputs([g.add("max", (g.add("add", (product, g.input("z", rows, cols, dtype=dtype))), g.splat(0, (rows, cols), dtype)))])
+    rng = np.random.default_rng(depth)
+    shapes = (rows, depth), (depth, cols), (rows, cols)
+    draws = [rng.integers(-128, 128, s) if dtype.is_int else rng.normal(size=s) for s in shapes]
+    assert_levels_agree(g, [d.astype(dtype.numpy) for d in draws])
+
+
+def test_the_error_of_a_million_products_stays_small():
+    g = Builder("products")
+    g.set_outputs([g.matmul(g.input("x", 2, 10**6), g.input("y", 10**6, 3))])
+    tenths = np.full((2, 10**6), 0.1, np.float32)
+    (total,) = Stages(g, get_target("native")).build().run([tenths, np.full((10**6, 3), 0.3, np.float32)])
+    exact = float(np.float32(0.1)) * float(np.float32(0.3)) * 10**6
+    assert (np.abs(total.astype(np.float64) - exact) < 1e-4 * exact).all()
+
+
 def test_the_error_of_a_million_tenths_grows_with_the_logarithm():
     g = Builder("tenths")
     g.set_outputs([g.fold("reduce_sum", g.input("x", 10**6), 0)])

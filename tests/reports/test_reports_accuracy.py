@@ -21,6 +21,12 @@ def test_long_sums_along_either_axis(run, axis):
     near(run(lambda x: (mnp.sum(x, axis=axis), mnp.mean(x, axis=axis)), x), x.astype(F64).sum(axis), x.astype(F64).mean(axis), rtol=5e-7)
 
 
+def test_a_long_product_of_matrices(run):
+    # jax-ml/jax#585, in a contraction
+    a, b = np.full((2, 20_000), 0.1, F32), np.full((20_000, 3), 0.3, F32)
+    near(run(lambda a, b: a @ b, a, b), a.astype(F64) @ b.astype(F64), rtol=2e-5)
+
+
 def test_the_mean_of_a_million_tiny_halves(run_native):
     # jax-ml/jax#17792
     for dtype, value in ((F16, 1e-5), (F16, 300.0), (BF16, 0.1)):

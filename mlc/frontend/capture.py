@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from mlc.core.dims import TensorType
 from mlc.core.errors import TraceError, UnsupportedError
 from mlc.frontend import (
@@ -122,6 +124,7 @@ def record(fn: Callable, name: str, call: Call) -> Captured:
     trace = Trace(graph_name(name), name)
     with trace:
         leaves = [trace.parameter(n, *t) for n, t in zip(parameter_names(paths), types)]
+        trace.wide_scalars.update(x.node for x, leaf in zip(leaves, call.leaves) if isinstance(leaf, np.float64))
         args, kwargs = call.rebuild(leaves)
         out, result = tree.flatten_checked(_run(fn, args, kwargs, name), f"the result of {name}")
         outputs = [trace.operand(_output(x, path, name)) for x, path in zip(out, tree.paths(result))]

@@ -21,7 +21,7 @@ from mlc.core.errors import DtypeError, TraceError, WideningWarning
 from mlc.core.literal import Literal
 from mlc.core.scalar_eval import convert as convert_data
 from mlc.frontend.array import Array
-from mlc.frontend.record import emit, recorder
+from mlc.frontend.record import Tracer, emit, recorder
 from mlc.frontend.source import user_frame
 
 _BOOL, _INT, _FLOAT = (dt.bool_, False), (dt.i64, True), (dt.f64, True)
@@ -188,7 +188,8 @@ def result_kind(values: Sequence[object]) -> tuple[DType, bool]:
 
 
 def _warn_if_widened(values: Sequence[object], kinds: Sequence[tuple[DType, bool]]) -> None:
-    scalars = [isinstance(v, np.float64) or (isinstance(v, np.ndarray) and v.ndim == 0 and v.dtype == np.float64) for v in values]
+    scalars = [v.node in v.trace.wide_scalars if isinstance(v, Tracer) else not isinstance(v, Array) and np.ndim(v) == 0 and kind == (dt.f64, False)
+               for v, kind in zip(values, kinds)]
     if not any(scalars):
         return
     others = [kind for kind, scalar in zip(kinds, scalars) if not scalar]

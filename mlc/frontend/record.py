@@ -54,6 +54,7 @@ class Trace:
         self.graph = Graph(name)
         self.what = what
         self.open = False
+        self.wide_scalars: set[int] = set()  # parameters that were np.float64 scalars: they warn when they widen something
 
     def __enter__(self) -> Trace:
         self.outer = getattr(_state, "trace", None)

@@ -96,6 +96,12 @@ def test_float64_scalar_that_widens_warns_with_the_users_line(narrow):
     assert caught[0].lineno == f.__code__.co_firstlineno + 1
 
 
+def test_float64_scalar_argument_that_widens_warns_too():
+    with pytest.warns(WideningWarning, match="float64 scalar widens") as caught:
+        assert mlc.jit(lambda x, s: x * s + s)(np.ones(3, np.float32), np.float64(2)).dtype == np.float64
+    assert len(caught) == 1 and caught[0].filename == __file__
+
+
 @pytest.mark.parametrize("other", [1.5, np.float32(1.5), np.ones(3), 2])
 def test_what_widens_nothing_or_is_no_scalar_does_not_warn(other):
     with warnings.catch_warnings():

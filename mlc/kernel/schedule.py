@@ -46,7 +46,7 @@ class TileSchedule:
     width: int
 
     def text(self) -> str:
-        return f"tile m:{self.m} n:{self.n} by {self.width}"
+        return f"tile m:{self.m} n:{self.n} k:{DOT_CHUNK} by {self.width}"
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Schedule:
     row_width: int = 1
 
     def text(self) -> str:
-        """As printed behind a kernel: `schedule { vectorize j0:16, tile m:8 n:48 by 16, chunk 64 }`, an entry a stage; rows as lanes
-        come first, as `vectorize rows i0:16`. `parse_schedule` reads it back. Raises ValueError if a name cannot be written."""
+        """As printed behind a kernel: `schedule { vectorize j0:16, tile m:8 n:48 k:1024 by 16, chunk 64 }`, an entry a stage; rows
+        as lanes come first, as `vectorize rows i0:16`. `parse_schedule` reads it back. Raises ValueError if a name cannot be written."""
         if not self.row_vector and self.row_width != 1:
             raise ValueError(f"{self.row_width} rows are lanes, but no row axis is named")
         rows = [f"vectorize rows {checked_name(self.row_vector)}:{self.row_width}"] if self.row_vector else []
@@ -97,9 +97,7 @@ def read_schedule(reader: Reader) -> Schedule:
             else:
                 stages.append(StageSchedule(axis, width))
         reader.expect(",")
-    if reader.peek() != str(CHUNK):
-        reader.fail(f"partial sums have {CHUNK} steps, found {reader.peek()!r}")
-    reader.next()
+    _expect_steps(reader, CHUNK)
     reader.expect("}")
     return Schedule(tuple(stages), *rows)
 
@@ -110,8 +108,17 @@ def _read_tile(reader: Reader) -> TileSchedule:
         reader.expect(name)
         reader.expect(":")
         sizes.append(reader.integer())
+    reader.expect("k")
+    reader.expect(":")
+    _expect_steps(reader, DOT_CHUNK)
     reader.expect("by")
     return TileSchedule(*sizes, reader.integer())
+
+
+def _expect_steps(reader: Reader, steps: int) -> None:
+    if reader.peek() != str(steps):
+        reader.fail(f"a partial sum has {steps} steps, found {reader.peek() or 'the end'!r}")
+    reader.next()
 
 
 def _lanes(exprs: Sequence[Expr], vector_bytes: int) -> int:

@@ -18,7 +18,7 @@
       } then {
         %o1[256*m + n] = %t4
       }
-    } schedule { vectorize j0:64, vectorize j0:32, tile m:6 n:16 by 8, chunk 64 }
+    } schedule { vectorize j0:64, vectorize j0:32, tile m:6 n:16 k:1024 by 8, chunk 64 }
 
 A stage runs its braces at every point of its axes and of those `over` which it reduces, what follows `then` at every point of its
 axes only. Expressions are written as in `mlc.core.expr_text`; instructions are numbered through each pair of braces. A tuple

@@ -75,7 +75,7 @@ kernel @every_thing(%x: f32[64] in, %w: i32[32] in, %y: f32[32] out, %z: f32[8] 
     %2 = add %acc, %1 : f32
     %y[8*i0 + 4*i1 + 2*m + cols] = %2
   }
-} schedule { vectorize j0:16, serial, vectorize j1:8, serial:4, tile m:2 n:2 by 16, chunk 64 }
+} schedule { vectorize j0:16, serial, vectorize j1:8, serial:4, tile m:2 n:2 k:1024 by 16, chunk 64 }
 """
 
 
@@ -257,7 +257,7 @@ def test_text_does_not_depend_on_the_hash_seed():
 
 def test_text_that_loses_something_is_noticed_at_check_level_2(monkeypatch):
     import mlc.kernel.schedule
-    monkeypatch.setattr(mlc.kernel.schedule.TileSchedule, "text", lambda self: "tile m:1 n:1 by 1")
+    monkeypatch.setattr(mlc.kernel.schedule.TileSchedule, "text", lambda self: "tile m:1 n:1 k:1024 by 1")
     with mlc.options(check=1):
         assert Stages(dense(), get_target("golden-v3")).kernels
     with mlc.options(check=2), pytest.raises(VerifyError, match="text_round_trips after fuse at program @dense") as caught:
@@ -326,7 +326,7 @@ def test_kernels_that_no_verifier_would_accept_come_back(start):
     ("schedule { serial, vectorize j0:32, chunk 64 }", Schedule((StageSchedule("", 1), StageSchedule("j0", 32)))),
     ("schedule { vectorize rows i2:16, serial, chunk 64 }", Schedule((StageSchedule("", 1),), "i2", 16)),
     ("schedule { vectorize rows:16, chunk 64 }", Schedule((StageSchedule("rows", 16),))),
-    ("schedule { tile m:8 n:48 by 16, chunk 64 }", Schedule((TileSchedule(8, 48, 16),)))])
+    ("schedule { tile m:8 n:48 k:1024 by 16, chunk 64 }", Schedule((TileSchedule(8, 48, 16),)))])
 def test_schedules_come_back(text, schedule):
     assert schedule.text() == text and parse_schedule(text) == schedule
 
@@ -385,7 +385,8 @@ def test_programs_that_cannot_be_written():
     ("+ 2*m + cols] = %2", "+ 2*m + cols] = %2 let %q = %2", "line 41, column 39: expected a value, found 'let'"),
     ("vectorize j0", "parallel j0", "expected 'vectorize', found 'parallel'"),
     ("serial, vec", "serial vec", "expected ',', found 'vectorize'"),
-    ("chunk 64", "chunk 32", "partial sums have 64 steps, found '32'"),
+    ("k:1024", "k:2048", "a partial sum has 1024 steps, found '2048'"),
+    ("chunk 64", "chunk 32", "a partial sum has 64 steps, found '32'"),
     ("chunk 64 }", "chunk 64", "expected '}', found the end".replace("the end", "'the end'")),
     ("stage {\n  }", "stage {\n  } stop", "expected 'stage', found 'stop'")])
 def test_a_bad_kernel_is_refused_where_it_is_bad(old, new, message):

@@ -13,13 +13,15 @@ import numpy as np
 
 from mlc.core.options import OPTIONS
 from mlc.graph.graph import Graph
+from pytest_mlc import executor
 from pytest_mlc.child import ChildError
 from pytest_mlc.executor import Compiler
 from pytest_mlc.models import NUMPY
 from pytest_mlc.oracle import Referee, judge
 from pytest_mlc.service import run_request
 
-TIMEOUT = 60.0
+# Seconds for one level; interpreters are slow.
+TIMEOUT = 2 * executor.TIMEOUT
 
 
 def levels(graph: Graph, args: Sequence[np.ndarray]) -> Iterator[tuple[str, list[np.ndarray]]]:

@@ -14,7 +14,8 @@ from mlc.graph.graph import Graph
 from pytest_mlc.child import ChildError
 from pytest_mlc.service import Service, read_graph, run_request
 
-TIMEOUT = 30.0
+# Seconds that compiling and running one case may take.
+TIMEOUT = float(os.environ.get("MLC_FUZZ_TIMEOUT", "30"))
 
 
 # --------------------------------------------------------------------------- in the child

@@ -87,6 +87,8 @@ class Investigator:
     def _blame(self, failing: Failing) -> Blame:
         if failing.outcome.kind == "unstable":
             return Blame("machine code", detail="two runs differ")
+        if failing.outcome.kind == "hang":
+            return Blame("compiling or running", detail="it does not end")  # each level would have to be waited for
         return blame(self.compiler, failing.case.graph, failing.case.args)
 
     # ----------------------------------------------------------------- the result

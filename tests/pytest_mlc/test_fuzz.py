@@ -1,0 +1,243 @@
+"""The campaign from outside: `pytest --mlc-fuzz` in a project of its own, with mlc broken in several ways.
+
+A fault is planted by a `sitecustomize` module that only the worker's process acts on.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+PLANT = '''
+import sys
+role = sys.orig_argv[-1] if "pytest_mlc.worker" in sys.orig_argv else ""
+if role == {role!r}:
+{code}
+'''
+BROKEN_TANH = '''
+    import mlc.ops
+    tanh = mlc.ops.REGISTRY["tanh"]
+    right = tanh.scalar
+    object.__setattr__(tanh, "scalar", lambda x: right(x) * 1.01)
+'''
+BROKEN_RULE = '''
+    from mlc.passes import rules_algebra as r
+    from mlc.passes.pattern import BITWISE
+    r.rewrite("tanh-forgets-the-sign", exact=BITWISE, match=r.term("tanh")(r.neg(r.x)), to=r.term("tanh")(r.x), why="wrong on purpose")
+'''
+ON_OP = '''
+    import mlc.compile, ctypes, os, time
+    right = mlc.compile.compile_graph
+    def broken(graph):
+        if any(n.op.name == {op!r} for n in graph.nodes):
+            {what}
+        return right(graph)
+    mlc.compile.compile_graph = broken
+'''
+ON_JAX_OP = '''
+    import mlc.ops, ctypes
+    object.__setattr__(mlc.ops.REGISTRY["rev"], "jax", lambda jnp, lax, x, *, axes: ctypes.string_at(0))
+'''
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    """A project with one ordinary test, and ways to plant a fault and to run pytest in it."""
+    pytester.makepyfile(test_ordinary="def test_ordinary():\n    pass\n")
+    pytester.makeini("[pytest]\nstrict = true\n")
+    # A cache of compiled code would serve what was compiled before the fault was planted.
+    monkeypatch.setenv("MLC_CACHE", "0")
+
+    def plant(code, role="mlc"):
+        folder = pytester.path / "site"
+        folder.mkdir(exist_ok=True)
+        (folder / "sitecustomize.py").write_text(PLANT.format(role=role, code=code))
+        monkeypatch.setenv("PYTHONPATH", str(folder))
+
+    def run(*args, status=0, plugins=("-p", "no:xdist")):
+        result = pytester.runpytest_subprocess("--mlc-fuzz", *plugins, "--mlc-fuzz-seed", "5", *args, timeout=280)
+        assert result.ret == status, result.stdout.str() + result.stderr.str()
+        return result.stdout.str()
+    run.plant, run.path = plant, pytester.path
+    return run
+
+
+def summary(project, name="report"):
+    return json.loads((project.path / name / "summary.json").read_text())
+
+
+def test_a_campaign_reports_what_it_did_and_deselects_other_tests(project):
+    text = project("--mlc-fuzz-budget", "25", "--mlc-fuzz-report", "report", "-W", "error")
+    assert "1 deselected" in text and "seed 5" in text and "25 cases" in text
+    found = summary(project)
+    assert found["cases"] == found["generated"] == 25 and found["seed"] == 5 and found["failures"] == 0 and found["valid_fraction"] == 1.0
+    assert {"seconds", "cases_per_second", "vacuous", "findings_about_reference", "ops", "passes_fired"} <= found.keys()
+    assert len(found["ops"]) > 20 and sum(found["ops"].values()) > 100 and found["vacuous"] <= 2 and found["passes_fired"]
+
+
+def test_a_broken_op_is_named_reduced_stored_and_replayed(project):
+    project.plant(BROKEN_TANH)
+    only = ("--mlc-fuzz-ops", "tanh,transpose,add", "--mlc-fuzz-dtypes", "f32")
+    text = project("--mlc-fuzz-budget", "6", *only, "--mlc-fuzz-report", "report", status=1)
+    assert re.search(r"mlc-fuzz: WRONG  max error \S+ against a bound of \S+  \(mlc \S+, jax \S+, float64 \S+ at out\[.*\]\)", text)
+    assert "guilty: kernels" in text and "smallest: 1 node, f32[" in text and "= tanh %x0 : f32[" in text
+    # Folding uses the same code, so constants may show the fault as well.
+    signature = next(f["signature"] for f in summary(project)["failing"] if "guilty: kernels" in f["text"])
+    assert f"run again:  pytest --mlc-fuzz --mlc-fuzz-replay tests/mlc_corpus/{signature}.mlc" in text
+    assert {p.name for p in (project.path / "report" / signature).iterdir()} == {"failure.txt", f"{signature}.mlc", f"repro_{signature}.py"}
+    script = project.path / "report" / signature / f"repro_{signature}.py"
+    stored = f"tests/mlc_corpus/{signature}.mlc"
+
+    again = project("--mlc-fuzz-replay", stored, status=1)
+    assert "guilty: kernels" in again and f"replay {stored}" in again.replace("--mlc-fuzz-replay", "replay")
+    # A campaign runs the stored case first.
+    assert "mlc-fuzz stored" in project("--mlc-fuzz-budget", "1", "--mlc-fuzz-ops", "neg", status=1)
+
+    project.plant("    pass")
+    assert "1 passed" in project("--mlc-fuzz-replay", stored)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout.endswith("right\n"), done.stdout + done.stderr
+
+
+def test_the_script_fails_while_the_fault_is_there(project):
+    project.plant(BROKEN_TANH)
+    project("--mlc-fuzz-budget", "2", "--mlc-fuzz-ops", "tanh", "--mlc-fuzz-dtypes", "f32", "--mlc-fuzz-report", "report", status=1)
+    script = next((project.path / "report").glob("*/repro_*.py"))
+    text = script.read_text()
+    assert "pytest" not in text.split('"""')[2]
+    planted = text.replace("jax.config.update(", "import mlc.ops\ntanh = mlc.ops.REGISTRY['tanh']\nold = tanh.scalar\n"
+                           "object.__setattr__(tanh, 'scalar', lambda x: old(x) * 1.01)\njax.config.update(", 1)
+    script.write_text(planted)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and done.stdout.endswith("FAILS\n"), done.stdout + done.stderr
+
+
+def test_a_broken_rewrite_is_named(project):
+    project.plant(BROKEN_RULE)
+    text = project("--mlc-fuzz-budget", "25", "--mlc-fuzz-ops", "tanh,neg", "--mlc-fuzz-dtypes", "f32", status=1)
+    assert re.search(r"guilty: pass simplify, rewrite \d+ of \d+ \(tanh-forgets-the-sign\)", text) and "smallest: 2 nodes" in text
+
+
+@pytest.mark.parametrize("what, says", [
+    pytest.param("ctypes.string_at(0)", r"CRASH  signal 11 \(SIGSEGV\)", id="crash"),
+    pytest.param("raise ArithmeticError('no luck')", "ERROR  ArithmeticError: no luck", id="error", marks=pytest.mark.nightly),
+])
+def test_a_fault_of_the_compiler_costs_one_case_each_and_is_reported_once(project, what, says):
+    project.plant(ON_OP.format(op="rev", what=what))
+    text = project("--mlc-fuzz-budget", "6", "--mlc-fuzz-ops", "rev,neg", "--mlc-fuzz-dtypes", "f32", "--mlc-fuzz-report", "report", status=1)
+    assert re.search(f"mlc-fuzz: {says}", text) and "smallest: 1 node" in text
+    found = summary(project)
+    assert found["cases"] == 6 and found["failures"] == 1
+
+
+def test_a_hanging_compiler_is_ended_by_the_watchdog(project, monkeypatch):
+    monkeypatch.setenv("MLC_FUZZ_TIMEOUT", "2")
+    project.plant(ON_OP.format(op="rev", what="time.sleep(600)"))
+    text = project("--mlc-fuzz-budget", "1", "--mlc-fuzz-ops", "rev", "--mlc-fuzz-dtypes", "f32", status=1)
+    assert "mlc-fuzz: HANG" in text
+
+
+def test_a_crash_of_the_reference_is_a_finding_and_the_campaign_goes_on(project):
+    project.plant(ON_JAX_OP, role="jax")
+    project("--mlc-fuzz-budget", "14", "--mlc-fuzz-ops", "rev,neg", "--mlc-fuzz-dtypes", "f32,i8", "--mlc-fuzz-report", "report")
+    found = summary(project)
+    assert found["cases"] == 14 and found["failures"] == 0
+    assert [f["headline"] for f in found["findings"]] == ["oracle crashed (signal 11 (SIGSEGV))"]
+
+
+def test_damaged_stored_cases_are_reported_and_skipped(project):
+    folder = project.path / "kept"
+    folder.mkdir()
+    (folder / "cut.mlc").write_text("; mlc-case 1\n; kind: wrong\n")
+    text = project("--mlc-fuzz-budget", "1", "--mlc-fuzz-ops", "neg", "--mlc-fuzz-corpus", "kept", "--mlc-fuzz-report", "report")
+    assert "skipped stored case: cut.mlc" in text and summary(project)["stored_cases_skipped"]
+    assert "cut off" in project("--mlc-fuzz-replay", "kept/cut.mlc", status=1)
+
+
+def test_workers_share_the_budget_and_explore_different_graphs(project):
+    text = project("--mlc-fuzz-budget", "21", "--mlc-fuzz-report", "report", "-n", "2", "-W", "error", plugins=())
+    found = summary(project)
+    assert found["generated"] == 21 and "21 cases" in text and found["seed"] == 5
+
+
+def test_broken_test_files_do_not_stop_a_campaign(project):
+    (project.path / "test_broken.py").write_text("import no_such_module\n")
+    text = project("--mlc-fuzz-budget", "1", "--mlc-fuzz-ops", "neg", status=1)
+    assert "1 cases" in text and "no_such_module" in text
+
+
+# --------------------------------------------------------------------------- refusals, and doing nothing
+@pytest.mark.parametrize("args, says", [
+    (("--mlc-fuzz-budget", "soon"), "give a time like 60s"), (("--mlc-fuzz-budget", "0"), "give a time like 60s"),
+    (("--mlc-fuzz-shard", "3/2"), "1 <= i <= n"), (("--mlc-fuzz-ops", "neg,nonsense"), "unknown op"),
+    (("--mlc-fuzz-dtypes", "f99"), "f99"), (("--mlc-fuzz-replay", "gone.mlc"), "no such file"),
+], ids=["budget", "zero", "shard", "op", "dtype", "replay"])
+def test_bad_values_are_usage_errors(project, pytester, args, says):
+    result = pytester.runpytest_subprocess("--mlc-fuzz", *args, timeout=60)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR and says in result.stderr.str()
+
+
+def _without_jax(pytester, *args):
+    """Pytest where `jax` cannot be found."""
+    (pytester.path / "hide.py").write_text(
+        "import importlib.util as u, sys\nfind = u.find_spec\n"
+        "u.find_spec = lambda name, *more: None if name == 'jax' else find(name, *more)\nsys.modules['jax'] = None\n")
+    return pytester.runpytest_subprocess("-p", "hide", *args, timeout=60)
+
+
+def test_without_jax_fuzzing_is_refused_and_nothing_else_harmed(project, pytester, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+    refused = _without_jax(pytester, "--mlc-fuzz")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR and "JAX is not installed" in refused.stderr.str()
+    _without_jax(pytester).assert_outcomes(passed=1)
+
+
+def test_with_no_option_used_nothing_heavy_is_imported(pytester):
+    pytester.makepyfile("""
+        import sys
+        def test_modules():
+            heavy = {"jax", "numpy", "hypothesis", "llvmlite", "mlc", "mlc_strategies", "pytest_mlc.oracle", "pytest_mlc.fuzz"}
+            assert not heavy & set(sys.modules)
+    """)
+    pytester.runpytest_subprocess("-W", "error", "-p", "no:hypothesispytest", timeout=60).assert_outcomes(passed=1)
+
+
+def test_two_owners_of_the_package_are_refused(pytester, monkeypatch):
+    info = pytester.path / "site" / "mlc_python-0.1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mlc-python\nVersion: 0.1\n")
+    (info / "top_level.txt").write_text("mlc\n")
+    monkeypatch.setenv("PYTHONPATH", str(info.parent))
+    result = pytester.runpytest_subprocess(timeout=60)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR and "mlc-compiler and mlc-python" in result.stderr.str()
+
+
+def test_owners_are_found_by_their_file_lists_too(tmp_path):
+    from pytest_mlc.owners import owners_of
+    (tmp_path / "mlc").mkdir()
+    for name, files in (("mlc_python-0.1", "mlc/__init__.py,sha256=x,1\n"), ("other-1", "mlcx/__init__.py,,\nother.py,,\n")):
+        (tmp_path / f"{name}.dist-info").mkdir()
+        (tmp_path / f"{name}.dist-info" / "RECORD").write_text(files)
+    assert owners_of("mlc", [str(tmp_path)]) == ["mlc-python"]
+
+
+def test_shards_and_workers_have_lanes_of_their_own():
+    from mlc.graph import print_graph
+    from pytest_mlc.settings import Settings
+    from pytest_mlc.stream import Stream
+    lanes = [Settings(seed=1, shard=(i, 2), stream=(k, 2)) for i in (1, 2) for k in (0, 1)]
+    assert [s.lane for s in lanes] == [(0, 4), (1, 4), (2, 4), (3, 4)]
+    texts = [[print_graph(Stream(s).case(i).program.graph) for i in range(4)] for s in lanes]
+    assert len({t for lane in texts for t in lane}) >= 15
+    assert print_graph(Stream(lanes[2]).case(3).program.graph) == texts[2][3]
+    assert sum(Settings(seconds=None, graphs=10, stream=(k, 3)).share for k in range(3)) == 10
+
+
+@pytest.mark.parametrize("script", ["ci/fuzz", "ci/test", "ci/setup.sh"])
+def test_scripts_parse(script):
+    subprocess.run(["bash", "-n", os.path.join(os.path.dirname(__file__), "..", "..", script)], check=True)

@@ -53,6 +53,7 @@ def signature_is_kept(before: Graph, after: Graph, stage: str) -> None:
 
 
 def result_says_whether_it_changed(before: Graph, after: Graph, changed: bool, stage: str) -> None:
+    """`changed` is false exactly when the pass returned its input."""
     if changed == (after is before):
         raise VerifyError("result_says_whether_it_changed", f"graph @{after.name}", f"changed={changed}",
                           "the input itself exactly when nothing changed", stage)

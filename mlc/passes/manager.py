@@ -113,6 +113,7 @@ class Pass:
         return result
 
     def describe(self) -> str:
+        """Name, version and options, as they enter the cache key."""
         shown = ", ".join(f"{name}={value}" for name, value in sorted(self.options.items()))
         return f"{self.name} v{self.version}" + (f" {{{shown}}}" if shown else "")
 

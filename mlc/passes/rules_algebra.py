@@ -31,11 +31,13 @@ TRUE, FALSE = Splat(True), Splat(False)
 
 @lifted
 def is_int(node: Node) -> bool:
+    """Of an integer dtype."""
     return node.type.dtype.is_int
 
 
 @lifted
 def is_float(node: Node) -> bool:
+    """Of a float dtype."""
     return node.type.dtype.is_float
 
 
@@ -47,16 +49,19 @@ def is_exact(node: Node) -> bool:
 
 @lifted
 def is_bool(node: Node) -> bool:
+    """Of dtype bool."""
     return node.type.dtype is dt.bool_
 
 
 @lifted
 def is_unsigned(node: Node) -> bool:
+    """Of an unsigned integer dtype."""
     return node.type.dtype.kind == "u"
 
 
 @lifted
 def is_signed(node: Node) -> bool:
+    """Of a signed integer or float dtype."""
     return node.type.dtype.kind in "if"
 
 

@@ -34,16 +34,19 @@ def compose(first: tuple, second: tuple) -> tuple:
 
 @lifted
 def is_identity(perm: tuple) -> bool:
+    """The permutation that moves nothing."""
     return perm == tuple(range(len(perm)))
 
 
 @lifted
 def same_type(one: Node, other: Node) -> bool:
+    """Equal shape and dtype."""
     return one.type == other.type
 
 
 @lifted
 def type_of(node: Node) -> TensorType:
+    """The type of a value."""
     return node.type
 
 
@@ -77,11 +80,13 @@ rewrite("transpose-of-unit-axes", exact=BITWISE, match=transpose(x, perm=p), to=
 # --------------------------------------------------------------------------- reshape
 @lifted
 def only_adds_units(source: Node, result: Node) -> bool:
+    """The result's shape is the source's with unit axes added."""
     return unit_axes_added(source.type.shape, result.type.shape) is not None
 
 
 @lifted
 def added_at(source: Node, result: Node) -> tuple:
+    """Where the source's axes stand in the result."""
     return unit_axes_added(source.type.shape, result.type.shape)
 
 
@@ -238,21 +243,25 @@ for _op in REGISTRY.values():
 # --------------------------------------------------------------------------- slice and rev
 @lifted
 def is_whole(node: Node, begin: tuple, end: tuple, step: tuple) -> bool:
+    """A slice that takes everything."""
     return all(i == 0 for i in begin) and end == node.type.shape and all(i == 1 for i in step)
 
 
 @lifted
 def symmetric_difference(one: tuple, other: tuple) -> tuple:
+    """Axes in one of the two, but not in both."""
     return tuple(sorted(set(one) ^ set(other)))
 
 
 @lifted
 def without_units(axes: tuple, node: Node) -> tuple:
+    """The axes whose size is not 1."""
     return tuple(i for i in axes if node.type.shape[i] != 1)
 
 
 @lifted
 def has_units(axes: tuple, node: Node) -> bool:
+    """Whether an axis of size 1 is among them."""
     return any(node.type.shape[i] == 1 for i in axes)
 
 

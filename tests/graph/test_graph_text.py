@@ -212,7 +212,7 @@ MALFORMED = [
     ("graph @g() -> f32[] {\n  %0 = constant {value=" + "[" * 5000 + "} : f32[]\n  return %0\n}", "expected '}'"),
     ("graph @g(%x: f32[2]) -> f32[2] {\n  %0 = pad %x, %x {pads=" + "[" * 5000 + "} : f32[2]\n  return %0\n}", "nested"),
     ("graph @g(%x: f32[2]) -> f32[2] {\n" + "  %0 = call %x { graph @g(%x: f32[2]) -> f32[2] {\n" * 2000, "nested"),
-    ("graph @g(%x: f32[99999999999999999999999]) -> f32[2] {\n  return %x\n}", "head says"),
+    ("graph @g(%x: f32[99999999999999999999999]) -> f32[2] {\n  return %x\n}", "neither a size nor a name"),
 ]
 
 

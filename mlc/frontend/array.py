@@ -64,6 +64,10 @@ class Array:
         """The data, or TraceError: `how` says what was tried, `instead` what to do."""
         raise NotImplementedError
 
+    def splat(self):
+        """The one value (rank-0 data) of a constant that has the same everywhere; None for any other array."""
+        return None
+
     def __bool__(self) -> bool:
         return bool(self.concrete("bool()", "Python's if, while, and, or, not, min, max and assert need a value now: use mlc.numpy.where, "
                                             "& | ~ or mlc.numpy.maximum, or make the argument static (static_argnums)"))

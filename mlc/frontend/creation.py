@@ -238,7 +238,7 @@ def identity(n, dtype=None):
 def _grid(n: int, m: int, k: int) -> tuple[Array, Array]:
     """Row numbers plus k, and column numbers."""
     row, column = iota((n, m), 0, dt.i32), iota((n, m), 1, dt.i32)
-    return emit("add", (row, like(row, k))), column
+    return emit("add", (row, like(row, k))) if k else row, column
 
 
 def _diagonal_mask(n: int, m: int, k: int) -> Array:

@@ -45,6 +45,9 @@ class LazyArray(Array):
             self._expr = None
         return value if value.shape == self.type.shape else np.broadcast_to(value, self.type.shape)
 
+    def splat(self) -> np.ndarray | None:
+        return self._value if self._literal else None
+
     def concrete(self, how: str, instead: str) -> np.ndarray:
         return self.eval()
 

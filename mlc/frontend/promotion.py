@@ -163,6 +163,9 @@ def broadcast(x: Array, shape: tuple) -> Array:
     own = x.type.shape
     if own == shape:
         return x
+    value = x.splat()
+    if value is not None:
+        return recorder().constant(value, TensorType(shape, x.type.dtype), x.weak, True)
     return emit("broadcast_in_dim", (x,), {"dims": tuple(range(len(shape) - len(own), len(shape)))}, TensorType(shape, x.type.dtype))
 
 

@@ -30,6 +30,10 @@ class Tracer(Array):
     def __repr__(self) -> str:
         return f"Tracer({self.type}{'*' if self.weak else ''})"
 
+    def splat(self) -> Literal | None:
+        node = self.trace.graph.nodes[self.node]
+        return node.attrs["value"] if node.is_splat else None
+
     @property
     def origin(self) -> str:
         """Where it was made: ` made at model.py:3 (f)`, or which parameter it is."""

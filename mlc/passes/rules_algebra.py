@@ -168,8 +168,13 @@ def middle_loses_nothing(first: Node, last: Node, middle: Node) -> bool:
     return embeds(a, c) if b.is_float and c.is_int and not a.is_float else True
 
 
-rewrite("convert-to-same", exact=BITWISE, match=convert(x), to=x, why="the dtype it has already",
-        when=lifted(lambda source, result: source.type.dtype is result.type.dtype)(x, RESULT))
+@lifted
+def same_dtype(one: Node, other: Node) -> bool:
+    """Equal dtypes."""
+    return one.type.dtype is other.type.dtype
+
+
+rewrite("convert-to-same", exact=BITWISE, match=convert(x), to=x, when=same_dtype(x, RESULT), why="the dtype it has already")
 
 
 def _one_conversion(match: Match) -> Term | None:

@@ -265,6 +265,12 @@ def has_units(axes: tuple, node: Node) -> bool:
     return any(node.type.shape[i] == 1 for i in axes)
 
 
+@lifted
+def only_units(axes: int | tuple, node: Node) -> bool:
+    """Whether the axis, or every one of the axes, has size 1."""
+    return all(node.type.shape[i] == 1 for i in (axes if isinstance(axes, tuple) else (axes,)))
+
+
 rewrite("slice-whole", exact=BITWISE, match=slice_(x, start=start, limit=limit, strides=strides), to=x, when=is_whole(x, start, limit, strides),
         why="everything is taken")
 
@@ -287,8 +293,7 @@ rewrite("rev-of-rev", exact=BITWISE, match=rev(rev(x, axes=a), axes=b), to=rev(x
 rewrite("rev-of-units", exact=BITWISE, match=rev(x, axes=a), to=rev(x, axes=without_units(a, x)), when=has_units(a, x),
         why="one element has no order")
 rewrite("rev-of-nothing", exact=BITWISE, match=rev(x, axes=()), to=x, why="no axis is reversed")
-rewrite("iota-of-one", exact=BITWISE, match=iota(axis=a), to=Splat(0), why="the only index is 0",
-        when=lifted(lambda axis, result: result.type.shape[axis] == 1)(a, RESULT))
+rewrite("iota-of-one", exact=BITWISE, match=iota(axis=a), to=Splat(0), when=only_units(a, RESULT), why="the only index is 0")
 
 
 # --------------------------------------------------------------------------- concatenate and pad
@@ -471,5 +476,4 @@ for _op in REGISTRY.values():
             rewrite(f"{_op.name}-of-splat", exact=BITWISE, match=_reduce(Term(REGISTRY["constant"], (), {}), axes=a), to=_reduce_of_splat,
                     why="all elements are equal")
         if _op.typed:
-            rewrite(f"{_op.name}-of-one", exact=BITWISE, match=_reduce(x, axes=a), to=Splat(0), why="the only position is 0",
-                    when=lifted(lambda node, axes: all(node.type.shape[i] == 1 for i in axes))(x, a))
+            rewrite(f"{_op.name}-of-one", exact=BITWISE, match=_reduce(x, axes=a), to=Splat(0), when=only_units(a, x), why="the only position is 0")

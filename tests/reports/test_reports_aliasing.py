@@ -72,6 +72,23 @@ def test_a_row_added_to_itself_counts_twice(run):
          np.stack([y[0] * 2, y[1]]), np.stack([y[0] * 2, y[1]]), np.stack([y[0], y[1] ** 2]))
 
 
+def test_overlapping_updates_apply_in_order(run):
+    # openxla/xla#49176: each update reads what the one before wrote
+    def updates(x, u):
+        a = x.at[1:2, 0:3].set(u)
+        b = a.at[0:2, 1:4].set(a[1:3, 0:3] + 1)
+        c = b.at[:, ::2].add(b[:, 1::2])
+        return a, b, c, c.at[::-1].set(c)
+    x, u = np.arange(24, dtype=I32).reshape(4, 6) ** 2, np.array([[-5, 7, -9]], I32)
+    a = x.copy()
+    a[1:2, 0:3] = u
+    b = a.copy()
+    b[0:2, 1:4] = a[1:3, 0:3] + 1
+    c = b.copy()
+    c[:, ::2] += b[:, 1::2]
+    same(run(updates, x, u), a, b, c, c[::-1])
+
+
 def test_twelve_values_live_at_once_and_used_in_reverse(run):
     # apache/tvm#8918
     def crossed(x):

@@ -85,6 +85,14 @@ def test_rank_8_with_unequal_values(run):
          np.einsum("abc,abcdefgh->abdefgh", o, a))
 
 
+def test_rank_7_with_axes_of_size_1(run):
+    # jax-ml/jax#40412
+    x = np.random.default_rng(13).integers(-99, 99, (3, 1, 4, 1, 5, 1, 2)).astype(I32)
+    axes = [(1,), (0, 1), (1, 3, 5), (2, 3, 4), (0, 2, 4, 6), (0, 1, 2, 3, 4, 5, 6), (5, 6), (1, 6)]
+    same(run(lambda x: [mnp.sum(x, axis=a, dtype=mnp.int32) for a in axes] + [mnp.max(x, axis=a, keepdims=True) for a in axes], x),
+         *[x.sum(a, dtype=I32) for a in axes], *[x.max(a, keepdims=True) for a in axes])
+
+
 def test_a_product_of_zeros_beside_another_leaves_it_alone(run_native):
     # openxla/xla#13054: the gradient of mean(d @ w + (d @ 0) . d) with respect to x, written out
     def loss_and_gradient(ys, w, x):

@@ -21,9 +21,9 @@ from mlc.ops.base import CONTRACTION, ELEMENTWISE
 Call = Callable[[Node, Sequence[np.ndarray], dict, tuple[int, ...]], np.ndarray]
 
 FLAT = (1024, 16384)
-ROWS, COLUMNS = (16, 256, 4096), (32, 256, 4096)
+ROWS, COLUMNS = (64, 4096), (64, 4096)
 BATCH, SIDE = (1, 8, 64), (16, 64, 256, 4096)
-MAX_ELEMENTS, MAX_PRODUCTS = 1 << 20, 1 << 24
+MAX_ELEMENTS, MAX_PRODUCTS = 1 << 18, 1 << 24
 
 
 def _up(size: int, sizes: Sequence[int]) -> int | None:

@@ -13,6 +13,7 @@ from mlc.core.errors import UnsupportedError
 from mlc.graph.graph import Graph
 from pytest_mlc.child import ChildError
 from pytest_mlc.service import Service, read_graph, run_request
+from pytest_mlc.variants import SAID, VARIANTS
 
 # Seconds that compiling and running one case may take.
 TIMEOUT = float(os.environ.get("MLC_FUZZ_TIMEOUT", "30"))
@@ -20,7 +21,7 @@ TIMEOUT = float(os.environ.get("MLC_FUZZ_TIMEOUT", "30"))
 
 # --------------------------------------------------------------------------- in the child
 def serve(request: dict) -> Iterator[dict]:
-    """{"do": "ready"}; {"do": "run", "text", "constants", "args"[, "options", "twice"]} -> {"outputs", "passes"[, "again"]};
+    """{"do": "ready"}; {"do": "run", "text", "constants", "args"[, "options", "variant"]} -> {"outputs", "passes"[, "varied"]};
     {"do": "levels", ...} -> {"level", "outputs"} each, then {"end"}; {"do": "rewrite", ..., "number": n} -> {"rule", "total"}."""
     if request["do"] == "ready":
         yield {"ready": os.getpid()}
@@ -38,8 +39,9 @@ def _run(graph: Graph, request: dict) -> Iterator[dict]:
         yield {"unsupported": str(error)}
         return
     answer = {"outputs": [np.asarray(o) for o in exe.run(request["args"])], "passes": [p.name for p in exe.pass_log if p.changed]}
-    if request.get("twice"):
-        answer["again"] = [np.asarray(o) for o in exe.run(request["args"])]
+    if request.get("variant"):
+        answer["varied"] = [np.asarray(o) for o in VARIANTS[request["variant"]](exe, request["args"])]
+        answer["variant"] = request["variant"]
     yield answer
 
 
@@ -63,7 +65,7 @@ def _rewrite(graph: Graph, request: dict) -> Iterator[dict]:
 # --------------------------------------------------------------------------- in the parent
 @dataclass
 class Outcome:
-    """What mlc did with a graph. kind: "ran", "unsupported", "error" (it raised), "crash", "hang", "unstable" (two runs differ)."""
+    """What mlc did with a graph. kind: "ran", "unsupported", "error" (it raised), "crash", "hang", "unstable" (a variant gave other bits)."""
 
     kind: str
     outputs: list[np.ndarray] = field(default_factory=list)
@@ -89,8 +91,8 @@ def outcome(answer: dict | ChildError) -> Outcome:
         return Outcome("error", detail=f"{answer['error']}: {answer['message']}", log=answer["traceback"])
     if "unsupported" in answer:
         return Outcome("unsupported", detail=answer["unsupported"])
-    if "again" in answer and any(a.tobytes() != b.tobytes() for a, b in zip(answer["outputs"], answer["again"])):
-        return Outcome("unstable", answer["outputs"], answer["passes"], "two runs of one executable gave different bits")
+    if "varied" in answer and any(a.tobytes() != b.tobytes() for a, b in zip(answer["outputs"], answer["varied"])):
+        return Outcome("unstable", answer["outputs"], answer["passes"], f"{answer['variant']}: other bits when {SAID[answer['variant']]}")
     return Outcome("ran", answer["outputs"], answer["passes"])
 
 

@@ -84,7 +84,7 @@ class Campaign:
                 self.tally.skipped.append(str(error))
                 continue
             self.tally.stored += 1
-            found = attempt(self.compiler, case, "unstable" in case.facts.get("kind", ""), int(case.facts.get("check", "0")))
+            found = attempt(self.compiler, case)
             if found is not None:
                 found.case.facts["stored"] = self.settings.shown(path)
                 failure = self.investigator.examine(found, keep=False)
@@ -131,12 +131,12 @@ class Campaign:
             self.tally.invalid += 1
             self.tally.notes.append(f"the verifier refused generated case {fresh.number}: {error}")
             return None
-        facts = {"seed": f"{self.settings.seed} case {fresh.number}", "check": str(fresh.check)}
+        facts = {"seed": f"{self.settings.seed} case {fresh.number}", "check": str(fresh.check), "variant": fresh.variant}
         case = Case(program.graph, program.args, facts)
         slot = self.journal / f"{fresh.number % (AHEAD * 4096)}.mlc"
         corpus.write(slot, case)
         request = run_request(program.graph, program.args)
-        mlc.submit({**request, "twice": fresh.twice, "options": {"check": fresh.check}})
+        mlc.submit({**request, "variant": fresh.variant, "options": {"check": fresh.check}})
         jax.submit({**request, "frugal": True, "jit": fresh.jit})
         return Flying(case, fresh, slot)
 

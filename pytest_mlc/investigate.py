@@ -19,6 +19,7 @@ from pytest_mlc.reference import Reference
 from pytest_mlc.service import run_request
 from pytest_mlc.settings import Settings
 from pytest_mlc.tally import Failure
+from pytest_mlc.variants import VARIANTS
 
 
 @dataclass
@@ -35,9 +36,10 @@ class Failing:
         return "wrong" if self.outcome.kind == "ran" else self.outcome.essence
 
 
-def attempt(compiler: Compiler, case: Case, twice: bool = False, check: int = 0) -> Failing | None:
-    """Run a case; the failure, or None when it passes (or mlc doesn't support it)."""
-    done = compiler.run(case.graph, case.args, twice=twice, options={"check": check})
+def attempt(compiler: Compiler, case: Case) -> Failing | None:
+    """Run a case as its facts say; the failure, or None when it passes (or mlc doesn't support it)."""
+    variant = case.facts.get("variant", "")
+    done = compiler.run(case.graph, case.args, variant=variant if variant in VARIANTS else "", options={"check": case.facts.get("check", "0")})
     if done.failed:
         return Failing(case, done)
     if done.kind == "ran":
@@ -61,9 +63,8 @@ class Investigator:
 
         With `keep`, the reduced case goes to the corpus and a script beside it, or into the report's folder.
         """
-        twice, check = failing.outcome.kind == "unstable", int(failing.case.facts.get("check", "0"))
         self.compiler.stop()  # a clean process: what came before must not matter
-        again = attempt(self.compiler, failing.case, twice, check)
+        again = attempt(self.compiler, failing.case)
         guilty = self._blame(again) if again else Blame("unknown", detail="it does not fail again in a fresh process")
         known = self.seen.setdefault((failing.essence, guilty.guilty), [])
         if len(known) >= self.SEEN_LIMIT:
@@ -73,12 +74,12 @@ class Investigator:
             return known[-1]
 
         def still(candidate: Case) -> bool:
-            found = attempt(self.compiler, candidate, twice, check)
+            found = attempt(self.compiler, candidate)
             return found is not None and found.essence == again.essence and self._blame(found).guilty == guilty.guilty
         begun = time.monotonic()
         small = reduce_case(replace(failing.case, facts=failing.case.facts), still, seconds)
         self.compiler.stop()
-        last = attempt(self.compiler, small, twice, check) or again
+        last = attempt(self.compiler, small) or again
         edge = threshold(small, still) if time.monotonic() - begun < seconds else ""
         failure = self._finish(last, self._blame(last), last.case, edge, keep)
         known.append(failure)
@@ -86,7 +87,7 @@ class Investigator:
 
     def _blame(self, failing: Failing) -> Blame:
         if failing.outcome.kind == "unstable":
-            return Blame("machine code", detail="two runs differ")
+            return Blame("runtime", detail=failing.outcome.detail)
         if failing.outcome.kind == "hang":
             return Blame("compiling or running", detail="it does not end")  # each level would have to be waited for
         return blame(self.compiler, failing.case.graph, failing.case.args)

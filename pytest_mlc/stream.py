@@ -17,10 +17,11 @@ import mlc.ops
 from mlc.core import dtype as dt
 from pytest_mlc.evaluator import BoundsEvaluator
 from pytest_mlc.settings import Settings
+from pytest_mlc.variants import VARIANTS
 
 # Cases that share a palette before the next one comes.
 EPOCH = 60
-SPECIAL_EVERY, JIT_EVERY, TWICE_EVERY, CHECK_EVERY = 8, 20, 16, 11
+SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, CHECK_EVERY = 8, 20, 5, 11
 
 
 @dataclass
@@ -31,7 +32,7 @@ class Fresh:
     program: Program
     special: bool
     jit: bool
-    twice: bool
+    variant: str
     check: int
 
 
@@ -55,5 +56,7 @@ class Stream:
         special = i % SPECIAL_EVERY == SPECIAL_EVERY - 1
         config = Config(Palette.number(self.settings.seed + epoch), self.settings.ops, self.dtypes, steps=(0, 8),
                         special=special, goal=self.goals[number % len(self.goals)] if self.goals else None)
-        return Fresh(number, build(source, config, self.evaluator), special, i % JIT_EVERY == JIT_EVERY - 1, i % TWICE_EVERY == 3,
+        names = list(VARIANTS)
+        variant = names[i // VARIANT_EVERY % len(names)] if i % VARIANT_EVERY == 3 else ""
+        return Fresh(number, build(source, config, self.evaluator), special, i % JIT_EVERY == JIT_EVERY - 1, variant,
                      1 if i % CHECK_EVERY == 5 else 0)

@@ -1,0 +1,69 @@
+"""Blame: the first level that is wrong, and the rewrite that made it so."""
+
+import numpy as np
+import pytest
+
+from mlc.graph import parse_graph
+from pytest_mlc.blame import blame, levels
+from pytest_mlc.executor import Compiler
+from pytest_mlc.oracle import judge
+
+GRAPH = parse_graph("graph @main(%x: f32[3,17]) -> f32[3] {\n  %0 = neg %x : f32[3,17]\n  %1 = tanh %0 : f32[3,17]\n"
+                    "  %2 = reduce_sum %1 {axes=[1]} : f32[3]\n  return %2\n}")
+ARGS = [np.random.default_rng(0).normal(size=(3, 17)).astype(np.float32)]
+
+PLANT = """
+import sys
+if "pytest_mlc.worker" in sys.orig_argv:
+{code}
+"""
+BROKEN = {
+    "kernels": "    import mlc.ops\n    tanh = mlc.ops.REGISTRY['tanh']\n    right = tanh.scalar\n"
+               "    object.__setattr__(tanh, 'scalar', lambda x: right(x) * 1.5)\n",
+    "pass simplify": "    from mlc.passes import rules_algebra as r\n    from mlc.passes.pattern import BITWISE\n"
+                     "    r.rewrite('no-sign', exact=BITWISE, match=r.term('tanh')(r.neg(r.x)), to=r.term('tanh')(r.x), why='wrong')\n",
+    "graph": "    import mlc.ops, numpy as np\n    object.__setattr__(mlc.ops.REGISTRY['tanh'], 'numpy', lambda x: np.tanh(x) * np.float32(2))\n",
+    "machine code": "    import mlc.runtime.executable as e\n    right = e.Program.run\n"
+                    "    e.Program.run = lambda self, inputs: [o + np.float32(1) for o in right(self, inputs)]\n    import numpy as np\n",
+}
+
+
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+    """A worker in which something may be planted first."""
+    def start(code=""):
+        (tmp_path / "sitecustomize.py").write_text(PLANT.format(code=code or "    pass"))
+        monkeypatch.syspath_prepend(str(tmp_path))
+        found.append(Compiler())
+        return found[-1]
+    found = []
+    yield start
+    for each in found:
+        each.stop()
+
+
+def test_every_level_is_run_in_order_and_is_right():
+    found = [(name, judge(GRAPH, ARGS, outputs).kind) for name, outputs in levels(GRAPH, ARGS)]
+    names = [name for name, _ in found]
+    assert names[0] == "graph" and names[-3:] == ["kernels", "loops", "machine code"]
+    assert all(name.startswith("pass ") for name in names[1:-3]) and {kind for _, kind in found} == {"ok"}
+
+
+@pytest.mark.parametrize("level", BROKEN)
+def test_the_broken_level_is_guilty(compiler, level):
+    found = blame(compiler(BROKEN[level]), GRAPH, ARGS)
+    assert found.guilty == level
+    if level == "pass simplify":
+        assert found.detail.endswith("(no-sign)") and found.detail.startswith("rewrite ")
+    assert (found.after == "") == (level == "graph")
+
+
+def test_a_level_that_crashes_or_raises_is_guilty(compiler):
+    found = blame(compiler("    import mlc.stages, ctypes\n    mlc.stages.Stages.run_loops = lambda *a: ctypes.string_at(0)\n"), GRAPH, ARGS)
+    assert found.guilty == "what follows kernels" and "SIGSEGV" in found.detail
+    found = blame(compiler("    import mlc.stages\n    mlc.stages.Stages.run_kernels = lambda *a: 1 / 0\n"), GRAPH, ARGS)
+    assert "ZeroDivisionError" in found.detail
+
+
+def test_a_right_graph_has_no_guilty_level(compiler):
+    assert blame(compiler(), GRAPH, ARGS).guilty == "none"

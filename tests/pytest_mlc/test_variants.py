@@ -1,0 +1,37 @@
+"""Other ways to run an executable: what they hand over, and that a difference is found and told."""
+
+import numpy as np
+import pytest
+
+from mlc.compile import compile_graph
+from mlc.graph import parse_graph
+from pytest_mlc.executor import outcome
+from pytest_mlc.variants import SAID, VARIANTS, relaid
+
+GRAPH = parse_graph("graph @main(%x: f32[5,9], %y: f32[5,9]) -> f32[9] {\n  %0 = mul %x, %y : f32[5,9]\n"
+                    "  %1 = reduce_sum %0 {axes=[0]} : f32[9]\n  return %1\n}")
+
+
+@pytest.mark.parametrize("kind", range(4))
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 5), (2, 1, 4)], ids=str)
+def test_relaid_arrays_hold_the_same_values_in_other_memory(kind, shape):
+    array = np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape) + 1
+    moved = relaid(array, kind)
+    assert moved.dtype == array.dtype and np.array_equal(moved, array)
+    if array.size > 1 and (kind > 0 or array.ndim > 1):
+        assert not moved.flags.c_contiguous or not moved.flags.aligned or array.shape[0] == 1
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_gives_the_same_bits(variant):
+    rng = np.random.default_rng(0)
+    args = [rng.normal(size=(5, 9)).astype(np.float32) for _ in range(2)]
+    exe = compile_graph(GRAPH)
+    assert VARIANTS[variant](exe, args)[0].tobytes() == exe.run(args)[0].tobytes()
+    assert variant in SAID
+
+
+def test_other_bits_are_told():
+    found = outcome({"outputs": [np.array([0.0])], "varied": [np.array([-0.0])], "variant": "threads", "passes": []})
+    assert found.kind == "unstable" and found.failed and "run on two threads" in found.detail
+    assert outcome({"outputs": [np.array([np.nan])], "varied": [np.array([np.nan])], "variant": "again", "passes": []}).kind == "ran"

@@ -92,6 +92,12 @@ def _print(graph: Graph, locations: bool, indent: str) -> str:
     return f"{indent}graph @{graph.name}({params}) -> {result} {{\n{body}{indent}  return{' ' + returned if returned else ''}\n{indent}}}\n"
 
 
+def value_names(graph: Graph) -> dict[int, str]:
+    """How the graph's text names each node (`%x`, `%0`); a splat that only stands inline, which has no name there, is `%splat.<id>`."""
+    names = _Printer(graph, False, "").names
+    return {i: names.get(i, f"%splat.{i}") for i in range(len(graph))}
+
+
 def print_graph(graph: Graph, locations: bool = False) -> str:
     """The text of a graph; with `locations`, each line ends in a comment naming the user's source line."""
     return _print(graph, locations, "")

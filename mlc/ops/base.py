@@ -188,13 +188,14 @@ def elementwise(
 
 def movement(
     name: str, *, version: int, arity: int | None, attrs: Mapping[str, str], infer: Callable, numpy: Callable, jax: Callable,
-    pieces: Callable | None = None, generate: Callable | None = None, typed: bool = False, fusion: str = INJECTIVE, alias: str = FRESH, facts: tuple = (),
-    dtypes: tuple[DType, ...] = dt.ALL, inputs: tuple[Domain, ...] | None = None,
+    pieces: Callable | None = None, generate: Callable | None = None, typed: bool = False, fusion: str = INJECTIVE, alias: str = FRESH,
+    facts: tuple = (), dtypes: tuple[DType, ...] = dt.ALL, inputs: tuple[Domain, ...] | None = None,
 ) -> OpDef:
     """An op that only moves elements: exact in every dtype."""
     return register(OpDef(
         name=name, version=version, arity=arity, attrs=attrs, dtypes=dtypes, infer=infer, numpy=numpy, jax=jax, fusion=fusion, alias=alias,
-        facts=(EXACT, *facts), ulp={}, pieces=pieces, generate=generate, typed=typed, inputs=inputs if inputs is not None else (ANY,) * (1 if arity is None else arity)))
+        facts=(EXACT, *facts), ulp={}, pieces=pieces, generate=generate, typed=typed,
+        inputs=inputs if inputs is not None else (ANY,) * (1 if arity is None else arity)))
 
 
 def reduction(

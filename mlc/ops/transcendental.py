@@ -9,7 +9,7 @@ import numpy as np
 from mlc.core import expr as ex
 from mlc.core.dtype import FLOATS, INTS, bf16, f16, f32, f64
 from mlc.ops import vecmath
-from mlc.ops.base import EVEN, MONOTONE, ODD, Domain, Range, elementwise
+from mlc.ops.base import ANY, EVEN, MONOTONE, ODD, Domain, Range, elementwise
 
 inf, nan = np.inf, np.nan
 
@@ -28,7 +28,7 @@ def _ulp(single, double=2.0):
     return {f16: 1.0, bf16: 1.0, f32: single, f64: double}
 
 
-def _unary(name, scalar, numpy, jax, ulp, facts=(), inputs=Domain(), cost=12.0):
+def _unary(name, scalar, numpy, jax, ulp, facts=(), inputs=ANY, cost=12.0):
     return elementwise(
         name, version=1, dtypes=FLOATS, arity=1, scalar=scalar, numpy=_wide(numpy), jax=jax, facts=facts, ulp=ulp, inputs=inputs, cost=cost)
 
@@ -111,5 +111,6 @@ def _np_pow(x, y):
 power = elementwise(
     "pow", version=1, dtypes=FLOATS + INTS, arity=2, scalar=_pow, numpy=_np_pow,
     jax=lambda jnp, lax, x, y: lax.pow(x, y) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.power(x, y), ulp=_ulp(3),
-    inputs=(Domain(0, 10, edges=(0.0, -0.0, 1.0, -1.0, -2.0, inf, -inf, nan)), Domain(-4, 4, edges=(0.0, -0.0, 1.0, -1.0, 3.0, 0.5, -2.0, inf, -inf, nan))),
+    inputs=(Domain(0, 10, edges=(0.0, -0.0, 1.0, -1.0, -2.0, inf, -inf, nan)),
+            Domain(-4, 4, edges=(0.0, -0.0, 1.0, -1.0, 3.0, 0.5, -2.0, inf, -inf, nan))),
     cost=40.0)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from mlc.core import options as opt
 from mlc.core.affine import Affine
 from mlc.graph.graph import Graph
+from mlc.graph.text import value_names
 from mlc.passes.access import Inliner, is_stored
 from mlc.passes.rootexpr import DOT, MAP, PIECES, REDUCE, RootExpr, build_root
 from mlc.passes.roots import choose_roots, every_root
@@ -85,7 +86,7 @@ class Fuser:
         self.group_of: dict[int, Group] = {}
         self.root_of: dict[int, RootExpr] = {}
         self.last_reader: dict[int, Group] = {}
-        self.notes: list[str] = []
+        self.notes: list[tuple[int, int, str]] = []
 
     def add(self, root: RootExpr) -> None:
         reads = root.reads()
@@ -103,7 +104,7 @@ class Fuser:
                 break
             if group.id in producers:
                 source = next(n for n in reads if n in self.group_of and self.group_of[n] is group)
-                self.notes.append(f"%{source} -> %{root.node} ({self.graph.nodes[root.node].op.name}): {refusal}")
+                self.notes.append((source, root.node, refusal))
         if chosen is None:
             chosen = Group(len(self.groups), {MAP: "map", REDUCE: "row", DOT: "dot", PIECES: "pieces"}[root.kind],
                            rows_of(root) if root.kind == REDUCE else result_extents(root))
@@ -185,7 +186,11 @@ def fuse(graph: Graph) -> tuple[list[Group], Inliner, list[bool], list[str]]:
     for n, is_root in enumerate(roots):
         if is_root:
             fuser.add(build_root(graph, inliner, n))
-    return fuser.groups, inliner, roots, fuser.notes
+    if not fuser.notes:
+        return fuser.groups, inliner, roots, []
+    names = value_names(graph)
+    notes = [f"{names[a]} -> {names[b]} ({graph.nodes[b].op.name}): {refusal}" for a, b, refusal in fuser.notes]
+    return fuser.groups, inliner, roots, notes
 
 
 def order_groups(groups: Sequence[Group]) -> list[Group]:

@@ -15,6 +15,7 @@ from mlc.core.affine import Affine
 from mlc.core.dims import TensorType
 from mlc.core.expr import Expr, make
 from mlc.graph.graph import Graph
+from mlc.graph.text import value_names
 from mlc.kernel.axes import collapse_kernel, rebase, rebase_put, renaming, stage_parts
 from mlc.kernel.ir import Axis, Bind, Dot, Kernel, KernelGraph, Param, Put, Stage, Step, Value
 from mlc.passes.access import is_stored, view_base
@@ -307,6 +308,7 @@ class _Program:
         self.graph = graph
         self.out = KernelGraph(graph.name)
         self.names: dict[int, str] = {}
+        self.printed = value_names(graph)
         for p in graph.params:
             self.declare(p, graph.nodes[p].attrs["name"], "input")
         self.out.inputs = tuple(self.names[p] for p in graph.params)
@@ -327,7 +329,7 @@ class _Program:
         if n not in self.names:
             node = self.graph.nodes[n]
             constant = node.op.name == "constant" and is_stored(node)
-            self.declare(n, self.fresh(f"c.{len(self.names)}" if constant else f"t.{n}"), "constant" if constant else "temp")
+            self.declare(n, self.fresh(f"c.{len(self.names)}" if constant else f"t.{self.printed[n][1:]}"), "constant" if constant else "temp")
         return self.names[n]
 
     def copy(self, source: int, name: str, target: int) -> None:

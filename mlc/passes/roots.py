@@ -95,7 +95,7 @@ def _end_epilogues(graph: Graph, live: list[bool], roots: list[bool]) -> None:
             carried = [k for k in dict.fromkeys(node.inputs) if chain[k] != _NONE and len(reads[k]) == 1 and k not in graph.outputs]
             if len(carried) == 1:
                 chain[i] = chain[carried[0]]
-    for i, node in enumerate(graph.nodes):
+    for i in range(len(graph)):
         if chain[i] not in (_NONE, i) and not (len(reads[i]) == 1 and chain[reads[i][0]] == chain[i]):
             roots[i] = True
 

@@ -1,0 +1,1 @@
+"""Loop IR to LLVM IR text, and the targets that it is compiled for."""

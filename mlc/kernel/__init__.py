@@ -1,0 +1,1 @@
+"""Fused kernels: stages of expressions, their schedules as data, text, verifier and interpreter."""

@@ -1,0 +1,1 @@
+"""Loop IR: what a kernel does, statement by statement; text, verifier, interpreter, and the lowering of kernels."""

@@ -1,0 +1,1 @@
+"""Graph passes, rewrites as data, and fusion into kernels."""

@@ -1,0 +1,124 @@
+"""Hunts one seeded fault with a fuzz campaign of its own, from outside: `pytest --mlc-fuzz -x`, then what its report says.
+
+`python tests/faults/hunt.py [NAME ...]` (or `ci/faults`) hunts all of them, or the named ones, and prints the table of docs/status.md.
+Every fault gets the same command, environment and budget.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from faults import FAULTS, Fault
+
+from pytest_mlc import corpus
+
+HERE = Path(__file__).resolve().parent
+# Seconds that a campaign may take in all: budget, imports, looking into the failure, and other processes on the machine.
+TIMEOUT = 900
+
+
+@dataclass
+class Hunt:
+    """What became of a hunt. `nodes` counts the reduced graph's ops without parameters and constants."""
+
+    fault: Fault
+    found: bool = False
+    seconds: float = 0.0
+    cases: int = 0
+    guilty: str = ""
+    nodes: int = 0
+    headline: str = ""
+    text: str = ""
+    note: str = ""
+
+    @property
+    def named(self) -> bool:
+        """Whether the right level or pass is blamed."""
+        return self.found and self.guilty in self.fault.guilty
+
+    def row(self) -> str:
+        """The table's line."""
+        if not self.found:
+            return f"| {self.fault.name} | not in {self.seconds:.0f} s, {self.cases} cases | {self.note} | | |"
+        blamed = self.guilty if self.named else f"**{self.guilty}**, not {' or '.join(self.fault.guilty)}"
+        return f"| {self.fault.name} | {self.seconds:.1f} s, {self.cases} cases | {blamed} | {self.nodes} | {self.headline[:90]} |"
+
+
+def _pytest(folder: Path, environment: dict[str, str], *arguments: str, timeout: float) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "pytest", "--mlc-fuzz", "-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--rootdir", ".", *arguments]
+    return subprocess.run(command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, timeout=timeout)
+
+
+def hunt(fault: Fault, budget: str = "60s", seed: int = 0, folder: Path | None = None) -> Hunt:
+    """Fuzz with the fault in place until the first failing case, and read the report. The failure must go away with the fault.
+
+    Raises RuntimeError when the campaign itself goes wrong.
+    """
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="mlc-fault-") as made:
+            return hunt(fault, budget, seed, Path(made))
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "cache").mkdir(mode=0o700)
+    common = {"JAX_PLATFORMS": "cpu", "MLC_CACHE": "1", "MLC_CACHE_DIR": str(folder / "cache"), "MLC_CHECK": ""}
+    broken = {**common, "MLC_FUZZ_PRELOAD": f"faults:{fault.name}", "PYTHONPATH": str(HERE)}
+    done = _pytest(folder, broken, "--mlc-fuzz-budget", budget, "--mlc-fuzz-seed", str(seed), "--mlc-fuzz-report", "report",
+                   "--mlc-fuzz-corpus", "stored", timeout=TIMEOUT)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{fault.name}: pytest ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+    summary = json.loads((folder / "report" / "summary.json").read_text())
+    result = Hunt(fault, seconds=summary["seconds"], cases=summary["cases"])
+    if done.returncode == 0:
+        return result
+    if not summary["failing"]:
+        raise RuntimeError(f"{fault.name}: the campaign failed without a failure\n{done.stdout[-3000:]}")
+    failure = summary["failing"][0]
+    case = corpus.read(folder / failure["stored"])
+    result.guilty, result.headline, result.text = case.facts["guilty"], failure["headline"], failure["text"]
+    result.nodes = sum(node.op.name not in ("parameter", "constant") for node in case.graph.nodes)
+    again = _pytest(folder, {**common, "MLC_CACHE": "0"}, "--mlc-fuzz-replay", failure["stored"], timeout=TIMEOUT)
+    result.found = again.returncode == 0
+    if not result.found:
+        result.note = "failed without the fault, too"
+    return result
+
+
+def table(hunts: list[Hunt]) -> str:
+    """The hunts as a Markdown table, and the three numbers that count."""
+    found = [h for h in hunts if h.found]
+    lines = ["| fault | found after | blamed | nodes | verdict |", "|---|---|---|---|---|", *(h.row() for h in hunts), ""]
+    nodes = median(h.nodes for h in found) if found else 0
+    lines.append(f"{len(found)} of {len(hunts)} found, {sum(h.named for h in hunts)} named rightly, {nodes:g} nodes in the median")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="ci/faults", description="Break mlc in known ways and let the fuzzer find it; prints a table.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"faults to hunt; all by default: {', '.join(FAULTS)}")
+    parser.add_argument("--budget", default="60s", help="of each hunt, as in --mlc-fuzz-budget: time (60s by default) or a number of graphs")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the campaigns")
+    parser.add_argument("--verbose", action="store_true", help="print every report")
+    given = parser.parse_args()
+    unknown = [name for name in given.names if name not in FAULTS]
+    if unknown:
+        parser.error(f"no fault is called {unknown[0]!r}")
+    hunts = []
+    for name in given.names or FAULTS:
+        hunts.append(hunt(FAULTS[name], given.budget, given.seed))
+        print(hunts[-1].row(), file=sys.stderr, flush=True)
+        if given.verbose:
+            print(hunts[-1].text, file=sys.stderr, flush=True)
+    print(table(hunts))
+    return 0 if all(h.found for h in hunts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

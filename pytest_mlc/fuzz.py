@@ -22,13 +22,15 @@ from pytest_mlc.executor import TIMEOUT, Compiler, Outcome, outcome
 from pytest_mlc.investigate import Failing, Investigator, attempt
 from pytest_mlc.oracle import Referee, Verdict, judge
 from pytest_mlc.reference import Reference
-from pytest_mlc.service import Pipeline, run_request
+from pytest_mlc.service import Pipeline, Service, run_request
 from pytest_mlc.settings import Settings
 from pytest_mlc.stream import Fresh, Stream
 from pytest_mlc.tally import Failure, Tally
 
 AHEAD = 8
 REFERENCE_TIMEOUT = 60.0
+# A child with more bytes than this starts anew; how often that is looked at, in cases.
+MOST_MEMORY, BLOAT_EVERY = 2 << 30, 64
 # More failing cases than this say nothing new; the campaign stops and looks into them.
 MOST_FAILING = 100
 # Seconds for looking into all failing cases, into one of them, and into all findings about the reference.
@@ -71,6 +73,14 @@ class Campaign:
         tally, self.tally = self.tally, Tally(seed=self.settings.seed)
         return tally
 
+    def _new_journal(self) -> Path:
+        """Where cases are written before they run; what is left there after a crash of this process was running then."""
+        if self.settings.report is None:
+            return Path(tempfile.mkdtemp(prefix="mlc-fuzz-journal-"))
+        folder = self.settings.report / f"journal-{self.settings.stream[0]}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     # ----------------------------------------------------------------- stored cases
     def run_stored(self, paths: Iterable[Path], exact: bool = False) -> list[Failure]:
         """Run stored cases; a damaged one is noted and skipped, or with `exact` raises CaseError."""
@@ -101,20 +111,28 @@ class Campaign:
         mlc, jax = Pipeline(self.compiler, TIMEOUT), Pipeline(self.reference, REFERENCE_TIMEOUT)
         self.reference.start()
         self.compiler.start()
-        self.journal = Path(tempfile.mkdtemp(prefix="mlc-fuzz-journal-"))
+        self.journal = self._new_journal()
         number = 0
         while True:
-            while len(flying) < AHEAD and self._wants_more(number, time.monotonic() - begun):
+            bloated = number % BLOAT_EVERY == 0 and self._bloated()
+            while not bloated and len(flying) < AHEAD and self._wants_more(number, time.monotonic() - begun):
                 sent = self._launch(stream.case(number), mlc, jax)
                 number += 1
                 if sent is not None:
                     flying.append(sent)
-            if not flying:
+            if not flying and not bloated:
                 break
-            self._land(flying.popleft(), mlc.next(), jax.next())
+            if flying:
+                self._land(flying.popleft(), mlc.next(), jax.next())
+            elif bloated:
+                bloated.stop()
         self.tally.seconds += time.monotonic() - begun
         self._examine()
         return list(self.tally.failures.values())
+
+    def _bloated(self) -> Service | None:
+        """A child that holds too much memory (XLA keeps about 2 MB for each thing it compiled) and is to start anew."""
+        return next((s for s in (self.reference, self.compiler) if s.child.resident_bytes() > MOST_MEMORY), None)
 
     def _wants_more(self, number: int, seconds: float) -> bool:
         if len(self.failing) >= (1 if self.settings.stop else MOST_FAILING):

@@ -85,6 +85,9 @@ class FuzzItem(pytest.Item):
         campaign, settings = self.fuzz.campaign, self.fuzz.settings
         try:
             failures = campaign.run_fresh() if self.part == "fresh" else campaign.run_stored(self.fuzz.stored(), exact=settings.replay is not None)
+        except KeyboardInterrupt:
+            self.fuzz.count(self.nodeid, campaign.take_tally())  # an interrupted item makes no report
+            raise
         finally:
             self.stash[_tally] = campaign.take_tally().dumps()
         if failures:
@@ -124,6 +127,13 @@ class FuzzSession:
             return [self.settings.replay]
         k, workers = self.settings.stream
         return [path for n, path in enumerate(corpus.entries(self.settings.corpus)) if n % workers == k]
+
+    def count(self, part: str, tally) -> None:
+        """Add what one process counted in one part."""
+        if part in self.parts:
+            self.parts[part].add(tally)
+        else:
+            self.parts[part] = tally
 
     def total(self):
         """All parts of all workers together: workers run side by side, parts one after the other."""
@@ -170,7 +180,7 @@ class FuzzSession:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if hasattr(report, TALLY):
             from pytest_mlc.tally import Tally
-            self.parts.setdefault(report.nodeid, Tally(seed=self.settings.seed)).add(Tally.loads(getattr(report, TALLY)))
+            self.count(report.nodeid, Tally.loads(getattr(report, TALLY)))
 
     def pytest_terminal_summary(self, terminalreporter) -> None:
         terminalreporter.section("mlc-fuzz", sep="=")

@@ -237,6 +237,9 @@ class _InProcess:
         except Exception as error:  # a broken level may raise anything
             return {"error": type(error).__name__, "message": str(error) or "no message", "traceback": ""}
 
+    def ask(self, request: dict, timeout: float) -> dict:
+        self.send(request)
+        return self.receive(timeout)
+
     def run(self, graph: Graph, args: Sequence[np.ndarray], **extra: Any) -> Outcome:
-        self.send({**run_request(graph, args, **extra), "do": "run"})
-        return outcome(self.receive(0))
+        return outcome(self.ask({**run_request(graph, args, **extra), "do": "run"}, 0))

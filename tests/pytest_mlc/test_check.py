@@ -17,7 +17,9 @@ from mlc.core.errors import OptionError, ShapeError, TraceError
 from mlc.graph.graph import GraphRewriter
 from mlc.jit import Compiled
 from mlc.passes import pipeline
+from mlc.passes.driver import apply_rules
 from mlc.passes.manager import Pass, PassResult
+from mlc.passes.pattern import BITWISE, RuleSet, Var, term
 from pytest_mlc import compared, native
 from pytest_mlc.check import CheckFailed, CheckNote, compare
 
@@ -167,6 +169,16 @@ def test_a_wrong_pass_is_named(monkeypatch):
     monkeypatch.setattr(pipeline, "PIPELINE", (*pipeline.PIPELINE, Pass("evil", 1, negate)))
     with pytest.raises(CheckFailed, match="guilty:  pass evil"):
         compare(lambda x: mnp.tanh(x), X)
+
+
+def test_a_wrong_rewrite_is_named(monkeypatch):
+    rules = RuleSet()
+    x, y = Var("x"), Var("y")
+    rules.rewrite("evil", exact=BITWISE, match=term("sub")(x, term("neg")(y)), to=term("sub")(x, y), why="a slip")
+    evil = Pass("evil", 1, lambda graph, ctx: apply_rules(rules, graph, ctx))
+    monkeypatch.setattr(pipeline, "PIPELINE", (evil, *pipeline.PIPELINE))
+    with pytest.raises(CheckFailed, match=r"guilty:  pass evil, rewrite 1 of \d \(evil\)"):
+        compare(lambda x: x - (-x), X)
 
 
 def test_a_program_that_is_only_wrong_when_called_is_said_to_be(monkeypatch):

@@ -110,7 +110,8 @@ def _np_pow(x, y):
 
 power = elementwise(
     "pow", version=1, dtypes=FLOATS + INTS, arity=2, scalar=_pow, numpy=_np_pow,
-    jax=lambda jnp, lax, x, y: lax.pow(x, y) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.power(x, y), ulp=_ulp(3),
+    jax=lambda jnp, lax, x, y: lax.pow(x, y) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.power(x, lax.max(y, lax.full_like(y, 0))),
+    ulp=_ulp(3),
     inputs=(Domain(0, 10, edges=(0.0, -0.0, 1.0, -1.0, -2.0, inf, -inf, nan)),
             Domain(-4, 4, edges=(0.0, -0.0, 1.0, -1.0, 3.0, 0.5, -2.0, inf, -inf, nan))),
     cost=40.0)

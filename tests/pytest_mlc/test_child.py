@@ -84,3 +84,14 @@ def test_in_a_pipeline_only_the_culprit_is_lost(service):
     found = [pipeline.next() for _ in range(5)]
     assert found[0] == 1 and found[2] == 2 and found[4] == 3
     assert [type(found[k]) for k in (1, 3)] == [ChildError, ChildError] and service.child.starts == 3
+
+
+def test_answers_given_before_a_death_are_not_lost(service):
+    """The child is dead before the next request is sent, and its answers lie unread in the pipe."""
+    pipeline = Pipeline(service, 30)
+    for request in ({"do": "echo", "value": 1}, {"do": "echo", "value": 2}, {"do": "exit"}):
+        pipeline.submit(request)
+    service.child.process.wait()
+    pipeline.submit({"do": "echo", "value": 3})
+    found = [pipeline.next() for _ in range(4)]
+    assert found[:2] == [1, 2] and isinstance(found[2], ChildError) and found[3] == 3

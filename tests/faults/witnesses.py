@@ -1,0 +1,83 @@
+"""For each seeded fault a program written by hand whose answer it spoils: what shows that the fault is alive, apart from the fuzzer."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import numpy as np
+
+from mlc.compile import compile_graph
+from mlc.core.options import options
+from mlc.graph.text import parse_graph
+
+SQUARE = np.arange(1, 10, dtype=np.float32).reshape(3, 3)
+COUNT = np.arange(1, 22, dtype=np.float32)
+WEIGHTS = (np.arange(64 * 64).reshape(64, 64) * 7 % 11 - 5).astype(np.float32)
+INTS = np.array([7, -7, 5], np.int32)
+
+# name: (graph, arguments, expected)
+WITNESSES = {
+    "cse_ignores_axes": ("""graph @main(%x: f32[3,3]) -> f32[3] {
+        %0 = reduce_sum %x {axes=[0]} : f32[3]
+        %1 = reduce_sum %x {axes=[1]} : f32[3]
+        %2 = sub %0, %1 : f32[3]
+        return %2 }""", [SQUARE], SQUARE.sum(0) - SQUARE.sum(1)),
+    "fold_computes_in_f32": ("""graph @main() -> f64[] {
+        %0 = constant {value=3.0} : f64[]
+        %1 = div 1.0, %0 : f64[]
+        return %1 }""", [], np.float64(1) / 3),
+    "product_with_zero_is_zero": ("""graph @main(%x: f32[2]) -> f32[2] {
+        %0 = mul %x, 0.0 : f32[2]
+        return %0 }""", [np.array([np.nan, 1], np.float32)], np.array([np.nan, 0], np.float32)),
+    "fusion_drops_a_broadcast": ("""graph @main(%x: f32[3,3], %b: f32[3]) -> f32[3,3] {
+        %0 = broadcast_in_dim %b {dims=[1]} : f32[3,3]
+        %1 = add %x, %0 : f32[3,3]
+        return %1 }""", [SQUARE, SQUARE[0]], SQUARE + SQUARE[0]),
+    "maximum_starts_from_zero": ("""graph @main(%x: f32[21]) -> f32[] {
+        %0 = reduce_max %x {axes=[0]} : f32[]
+        return %0 }""", [-COUNT], np.float32(-1)),
+    "lifetimes_end_a_step_early": ("""graph @main(%x: f32[64,64]) -> f32[64,64] {
+        %0 = dot_general %x, %x {contract=([1],[0]), batch=([],[])} : f32[64,64]
+        %1 = dot_general %x, %0 {contract=([1],[0]), batch=([],[])} : f32[64,64]
+        %2 = dot_general %1, %x {contract=([1],[0]), batch=([],[])} : f32[64,64]
+        return %2 }""", [np.sign(WEIGHTS)], np.linalg.matrix_power(np.sign(WEIGHTS), 4)),
+    "in_place_at_another_index": ("""graph @main(%x: f32[64,64]) -> f32[64,64] {
+        %0 = dot_general %x, %x {contract=([1],[0]), batch=([],[])} : f32[64,64]
+        %1 = transpose %0 {perm=[1,0]} : f32[64,64]
+        %2 = abs %1 : f32[64,64]
+        %3 = dot_general %2, %x {contract=([1],[0]), batch=([],[])} : f32[64,64]
+        return %3 }""", [np.sign(WEIGHTS)], np.abs(np.sign(WEIGHTS) @ np.sign(WEIGHTS)).T @ np.sign(WEIGHTS)),
+    "cache_key_without_dtype": ("""graph @main(%x: f32[3,3]) -> f32[3,3] {
+        %0 = add %x, %x : f32[3,3]
+        return %0 }""", [SQUARE], SQUARE + SQUARE),
+    "vector_tail_one_short": ("""graph @main(%x: f32[21]) -> f32[21] {
+        %0 = neg %x : f32[21]
+        return %0 }""", [COUNT], -COUNT),
+    "max_drops_nan": ("""graph @main(%x: f32[2], %y: f32[2]) -> f32[2] {
+        %0 = max %x, %y : f32[2]
+        return %0 }""", [np.array([np.nan, 1], np.float32), np.array([1, 2], np.float32)], np.array([np.nan, 2], np.float32)),
+    "signed_division_unguarded": ("""graph @main(%x: i32[3], %y: i32[3]) -> i32[3] {
+        %0 = div %x, %y : i32[3]
+        return %0 }""", [INTS, np.zeros(3, np.int32)], np.array([-1, -1, -1], np.int32)),
+    "shift_past_the_width_raw": ("""graph @main(%x: i32[], %y: i32[]) -> i32[] {
+        %0 = shift_left %x, %y : i32[]
+        return %0 }""", [np.array(7, np.int32), np.array(33, np.int32)], np.int32(0)),
+}
+
+
+def _answer(name: str) -> bool:
+    text, args, expected = WITNESSES[name]
+    (found,) = compile_graph(parse_graph(text)).run(args)
+    return np.array_equal(np.asarray(found), expected, equal_nan=np.asarray(expected).dtype.kind == "f")
+
+
+def right(name: str) -> bool:
+    """Whether mlc gives the witness's answer in this process."""
+    if name != "cache_key_without_dtype":
+        return _answer(name)
+    # The other dtype comes first, into a cache of this program's own.
+    with tempfile.TemporaryDirectory() as folder, options(cache=True, cache_dir=os.path.join(folder, "cache")):
+        text, args, _ = WITNESSES[name]
+        compile_graph(parse_graph(text.replace("f32", "i32"))).run([a.astype(np.int32) for a in args])
+        return _answer(name)

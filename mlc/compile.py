@@ -38,7 +38,7 @@ class Executable:
     def pass_log(self) -> list[PassResult]:
         """One PassResult a run pass; after a cache hit the passes run again to tell it."""
         if self._pass_log is None:
-            self._pass_log = run_pipeline(self.graph)[1]
+            self._pass_log = self.stages.pass_log
         return self._pass_log
 
     def as_text(self, stage: str = "optimized") -> str:
@@ -111,7 +111,7 @@ def compile_graph(graph: Graph) -> Executable:
     from mlc.cache.store import cache_key, default_cache
     from mlc.runtime.artifact import from_bytes, to_bytes
     cache = default_cache()
-    key = cache_key(print_graph(graph), pipeline=describe_pipeline(), target=target.key) if cache.enabled else ""
+    key = cache_key(print_graph(graph), pipeline=describe_pipeline(), target=target.key, extra=bool(opt.get("check"))) if cache.enabled else ""
     found = cache.get(key) if key else None
     if found is not None:
         program = _from_cache(found, graph, cache, key, from_bytes)

@@ -56,6 +56,23 @@ class ProgramPlan:
         found = [(self.slots[a], 0) if a in self.slots else (arena, self.offsets[a]) for a in step.args]
         return found + [(arena, self.offsets[f"{number}.{b.name}"]) for b in self.spilled[step.kernel]]
 
+    def dead_before(self, number: int) -> list[tuple[Place, int]]:
+        """(place, bytes) of the arena that nobody may read from step `number` on: all of it first, then what the step before read last."""
+        arena = len(self.slots)
+        if number == 0:
+            return [((arena, 0), self.memory.arena_bytes)] if self.memory.arena_bytes else []
+        alive = [(p.offset, p.offset + p.nbytes) for p in self.memory.placements if p.first < number <= p.last]
+        found = []
+        for p in self.memory.placements:
+            if p.last != number - 1:
+                continue
+            at = p.offset
+            for low, high in [*sorted(alive), (p.offset + p.nbytes, p.offset + p.nbytes)]:
+                if at < min(low, p.offset + p.nbytes):
+                    found.append(((arena, at), min(low, p.offset + p.nbytes) - at))
+                at = max(at, high)
+        return found
+
 
 def _requests(program: KernelGraph, spilled: Spilled) -> list[Request]:
     first: dict[str, int] = {}

@@ -103,7 +103,8 @@ class Stages:
 
     @cached_property
     def llvm(self) -> str:
-        return emit_module([(self.loops[step.kernel], self.plan.places(k, step)) for k, step in enumerate(self.kernels.steps)], self.target)
+        calls = [(self.loops[step.kernel], self.plan.places(k, step)) for k, step in enumerate(self.kernels.steps)]
+        return emit_module(calls, self.target, [self.plan.dead_before(k) for k in range(len(calls))] if opt.get("check") else ())
 
     def constants(self) -> list[np.ndarray]:
         values = (self.kernels.values[name] for name in self.kernels.constants)

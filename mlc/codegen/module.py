@@ -30,8 +30,11 @@ def placed_buffers(kernel: LoopKernel) -> tuple[Buffer, ...]:
     return tuple(b for b in kernel.buffers if not (on_stack and b.role == "scratch"))
 
 
-def emit_module(calls: Sequence[tuple[LoopKernel, Sequence[Place]]], target: Target) -> str:
+def emit_module(calls: Sequence[tuple[LoopKernel, Sequence[Place]]], target: Target,
+                poison: Sequence[Sequence[tuple[Place, int]]] = ()) -> str:
     """LLVM IR of `void mlc_main(ptr bufs)`, which runs the calls in order.
+
+    `poison`, for checking: (place, bytes) to overwrite with 0xFF (NaN in every float dtype) before call number i, one list a call.
 
     `bufs` points to an array of pointers: the program's inputs, outputs, constants and the arena. A call's places are
     those of `placed_buffers(kernel)`. A kernel object that occurs in several calls is emitted once. All memory but that
@@ -46,6 +49,12 @@ def emit_module(calls: Sequence[tuple[LoopKernel, Sequence[Place]]], target: Tar
         if name is None:
             name = names[id(kernel)] = f"k{len(names)}"
             functions += _kernel_functions(kernel, name, target, declares)
+        for i, ((slot, offset), nbytes) in enumerate(poison[number] if poison else ()):
+            at = f"{number}.dead{i}"
+            declares["memset"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+            main += [f"  %s{at} = getelementptr ptr, ptr %bufs, i64 {slot}", f"  %b{at} = load ptr, ptr %s{at}, align 8",
+                     f"  %p{at} = getelementptr i8, ptr %b{at}, i64 {offset}",
+                     f"  call void @llvm.memset.p0.i64(ptr %p{at}, i8 -1, i64 {nbytes}, i1 false)"]
         operands = []
         assert len(places) == len(placed_buffers(kernel)), (kernel.name, places)
         for i, (slot, offset) in enumerate(places):

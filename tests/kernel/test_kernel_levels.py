@@ -110,3 +110,40 @@ def test_the_error_of_a_million_tenths_grows_with_the_logarithm():
     (total,) = Stages(g, get_target("native")).build().run([np.full(10**6, 0.1, np.float32)])
     exact = float(np.float32(0.1)) * 10**6
     assert abs(float(total) - exact) < 1e-6 * exact
+
+
+def test_dead_regions_of_the_arena_are_poisoned_under_check_and_only_there():
+    g = Builder("two_products")
+    x, w = g.input("x", 32, 32), g.input("w", 32, 32)
+    y = x
+    for _ in range(4):
+        y = g.matmul(y, w)
+    g.set_outputs([y])
+    args = [np.random.default_rng(0).normal(size=(32, 32)).astype(np.float32) for _ in range(2)]
+    with mlc.options(cache=False):
+        plain = Stages(g, get_target("native"))
+        result = plain.build().run(args)
+        assert "memset" not in plain.llvm
+        with mlc.options(check=1):
+            checked = Stages(g, get_target("native"))
+            assert_same_bits(checked.build().run(args)[0], result[0])
+    # Before the third product the first one is dead, and the whole arena before the first kernel.
+    assert checked.llvm.count("call void @llvm.memset") == len(checked.kernels.steps) - 1
+    assert f"i64 {checked.plan.memory.arena_bytes}, i1 false" in checked.llvm
+
+
+def test_an_early_end_of_a_lifetime_is_seen_in_the_answer():
+    from dataclasses import replace as change
+
+    from mlc.memory.plan import MemoryPlan
+    g = Builder("long_lived")
+    x, w = g.input("x", 32, 32), g.input("w", 32, 32)
+    first = g.matmul(x, w)
+    g.set_outputs([g.add("add", (g.matmul(g.matmul(first, w), w), first))])
+    args = [np.ones((32, 32), np.float32)] * 2
+    with mlc.options(check=1, cache=False):
+        stages = Stages(g, get_target("native"))
+        placements = [change(p, last=p.first + 1) if p.last - p.first > 1 else p for p in stages.plan.memory.placements]
+        stages.plan.memory = MemoryPlan(tuple(placements), stages.plan.memory.arena_bytes, stages.plan.memory.lower_bound)
+        (result,) = stages.build().run(args)
+    assert np.isnan(result).all()

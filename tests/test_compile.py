@@ -1,0 +1,134 @@
+"""The compile driver: cache hits skip the compiler, texts come on demand, dumps, saved executables, blame's levels."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import mlc
+from mlc.compile import STAGES, compile_graph, trace_levels
+from mlc.core import dtype as dt
+from mlc.core.dims import TensorType
+from mlc.core.errors import ArtifactError, OptionError
+from mlc.graph import Graph
+from mlc.stages import Stages
+
+
+def small_graph(weights=None):
+    """tanh(x @ w) + 1, with w a parameter or, if given, a constant."""
+    g = Graph("small")
+    x = g.parameter("x", TensorType((4, 8), dt.f32))
+    w = g.parameter("w", TensorType((8, 8), dt.f32)) if weights is None else g.constant(weights)
+    y = g.add("dot_general", (x, w), {"contract": ((1,), (0,)), "batch": ((), ())}, TensorType((4, 8), dt.f32))
+    y = g.add("tanh", (y,))
+    return g.set_outputs([g.add("add", (y, g.constant(1.0, TensorType((4, 8), dt.f32))))])
+
+
+X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)
+W = np.linspace(1, -1, 64, dtype=np.float32).reshape(8, 8)
+EXPECTED = np.tanh(X.astype(np.float64) @ W.astype(np.float64)) + 1
+
+
+def test_a_hit_skips_optimising_and_code_generation(tmp_path, monkeypatch):
+    with mlc.options(cache_dir=str(tmp_path / "cache")):
+        (cold,) = compile_graph(small_graph()).run([X, W])
+        monkeypatch.setattr(Stages, "build", lambda self: pytest.fail("code was generated"))
+        monkeypatch.setattr("mlc.stages.run_pipeline", lambda graph: pytest.fail("passes ran"))
+        warm = compile_graph(small_graph())
+        assert warm.run([X, W])[0].tobytes() == cold.tobytes()
+        monkeypatch.undo()
+        assert "tanh" in warm.as_text("optimized") and [r.name for r in warm.pass_log][-1] == "plan"
+    np.testing.assert_allclose(cold, EXPECTED, rtol=1e-6)
+
+
+def test_a_second_process_hits(tmp_path):
+    script = """
+import sys
+import numpy as np
+import mlc
+from mlc.stages import Stages
+if sys.argv[1] == "warm":
+    Stages.build = lambda self: sys.exit("code was generated")
+    import mlc.codegen.target as target
+    target.compile_object = lambda *a: sys.exit("LLVM ran")
+x = np.linspace(-2, 2, 40, dtype=np.float32).reshape(5, 8)
+sys.stdout.write(mlc.jit(lambda a: mlc.nn.softmax(a) * 3)(x).tobytes().hex())
+"""
+    env = os.environ | {"MLC_CACHE_DIR": str(tmp_path / "cache")}
+    cold, warm = (subprocess.run([sys.executable, "-c", script, kind], env=env, capture_output=True, text=True, timeout=120)
+                  for kind in ("cold", "warm"))
+    assert cold.returncode == 0 and (warm.returncode, warm.stdout) == (0, cold.stdout), warm.stderr
+
+
+def test_weights_that_are_constants_are_part_of_the_program_but_not_of_its_entry(tmp_path):
+    big = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+    folder = tmp_path / "cache"
+    with mlc.options(cache_dir=str(folder)):
+        for _ in range(2):
+            (result,) = compile_graph(small_graph(big)).run([X])
+            np.testing.assert_allclose(result, np.tanh(X.astype(np.float64) @ big.astype(np.float64)) + 1, rtol=1e-5)
+        (other,) = compile_graph(small_graph(W)).run([X])
+    np.testing.assert_allclose(other, EXPECTED, rtol=1e-6)
+    assert not any(big.tobytes() in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+def test_every_stage_has_a_text_and_unknown_ones_are_refused():
+    with mlc.options(cache=False):
+        executable = compile_graph(small_graph())
+    for stage in STAGES:
+        assert executable.as_text(stage).strip()
+    with pytest.raises(OptionError, match="unknown stage 'hlo'; known: graph, optimized"):
+        executable.as_text("hlo")
+
+
+def test_the_dump_folder_receives_every_stage(tmp_path):
+    with mlc.options(cache=False, dump=str(tmp_path / "dump")):
+        executable = compile_graph(small_graph())
+    for stage in STAGES:
+        assert (tmp_path / "dump" / f"small.{stage}.mlc").read_text(encoding="utf-8") == executable.as_text(stage)
+
+
+def test_analyses_count_flops_and_bytes():
+    with mlc.options(cache=False):
+        executable = compile_graph(small_graph())
+    cost, memory = executable.cost_analysis(), executable.memory_analysis()
+    assert cost["flops"] >= 2 * 4 * 8 * 8 and cost["bytes accessed"] == 4 * (32 + 64 + 32)
+    assert [k["kernel"] for k in cost["kernels"]] == ["dot_general_add#0"]
+    assert (memory["inputs"], memory["outputs"], memory["constants"], memory["arena"]) == (4 * 96, 4 * 32, 0, 0)
+
+
+def test_saved_executables_keep_texts_and_analyses(tmp_path):
+    exe = mlc.jit(lambda x, w: mlc.numpy.tanh(x @ w) + 1).lower(X, W).compile()
+    path = tmp_path / "model.mlc"
+    exe.save(path)
+    loaded = mlc.load(path)
+    assert loaded(X, W).tobytes() == exe(X, W).tobytes()
+    assert loaded.as_text("kernels") == exe.as_text("kernels") and loaded.cost_analysis() == exe.cost_analysis()
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(ArtifactError, match="damaged"):
+        mlc.load(path)
+
+
+def test_levels_for_blame_come_in_order_and_agree():
+    levels = list(trace_levels(small_graph(), [X, W]))
+    names = [name for name, _ in levels]
+    assert names[0] == "graph" and names[-3:] == ["kernels", "loops", "machine code"]
+    for _, (value,) in levels:
+        np.testing.assert_allclose(value, EXPECTED, rtol=1e-6)
+
+
+def test_check_0_calls_no_verifier(monkeypatch):
+    import mlc.kernel.verify
+    import mlc.loop.verify
+    import mlc.memory.verify
+    for module, name in ((mlc.kernel.verify, "verify_program"), (mlc.kernel.verify, "verify_kernel"), (mlc.loop.verify, "verify"),
+                         (mlc.memory.verify, "verify_plan"), (mlc.graph, "verify")):
+        monkeypatch.setattr(module, name, lambda *a, **k: pytest.fail("a verifier ran"))
+    monkeypatch.setattr("mlc.compile.verify", lambda *a: pytest.fail("the graph verifier ran"))
+    monkeypatch.setattr("mlc.plan.verify_plan", lambda *a: pytest.fail("the plan verifier ran"))
+    with mlc.options(check=0, cache=False):
+        compile_graph(small_graph())

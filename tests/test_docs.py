@@ -214,11 +214,12 @@ def apply_diff(diff: str, root: Path) -> None:
 
 def copy_of_the_repo(folder: Path) -> Path:
     """What a recipe may touch, and `strategies` under the name it is installed as."""
-    for name in ("mlc", "pytest_mlc", "tests", "examples", "ci"):
+    for name in ("mlc", "pytest_mlc", "tests", "examples", "ci", "docs"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "mlc_corpus"))
     shutil.copytree(ROOT / "strategies", folder / "mlc_strategies", ignore=shutil.ignore_patterns("__pycache__"))
     os.symlink("mlc_strategies", folder / "strategies")
-    shutil.copy(ROOT / "pyproject.toml", folder)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, folder)
     return folder
 
 

@@ -52,9 +52,10 @@ class Hunt:
         return f"| {self.fault.name} | {self.seconds:.1f} s, {self.cases} cases | {blamed} | {self.nodes} | {self.headline[:90]} |"
 
 
-def _pytest(folder: Path, environment: dict[str, str], *arguments: str, timeout: float) -> subprocess.CompletedProcess:
+def _pytest(folder: Path, environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "pytest", "--mlc-fuzz", "-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--rootdir", ".", *arguments]
-    return subprocess.run(command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, timeout=timeout)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MLC_")}
+    return subprocess.run(command, cwd=folder, env={**inherited, **environment}, capture_output=True, text=True, timeout=TIMEOUT)
 
 
 def hunt(fault: Fault, budget: str = "60s", seed: int = 0, folder: Path | None = None) -> Hunt:
@@ -67,10 +68,10 @@ def hunt(fault: Fault, budget: str = "60s", seed: int = 0, folder: Path | None =
             return hunt(fault, budget, seed, Path(made))
     (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "cache").mkdir(mode=0o700)
-    common = {"JAX_PLATFORMS": "cpu", "MLC_CACHE": "1", "MLC_CACHE_DIR": str(folder / "cache"), "MLC_CHECK": ""}
+    common = {"JAX_PLATFORMS": "cpu", "MLC_CACHE": "1", "MLC_CACHE_DIR": str(folder / "cache")}
     broken = {**common, "MLC_FUZZ_PRELOAD": f"faults:{fault.name}", "PYTHONPATH": str(HERE)}
     done = _pytest(folder, broken, "--mlc-fuzz-budget", budget, "--mlc-fuzz-seed", str(seed), "--mlc-fuzz-report", "report",
-                   "--mlc-fuzz-corpus", "stored", timeout=TIMEOUT)
+                   "--mlc-fuzz-corpus", "stored")
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{fault.name}: pytest ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
     summary = json.loads((folder / "report" / "summary.json").read_text())
@@ -83,7 +84,7 @@ def hunt(fault: Fault, budget: str = "60s", seed: int = 0, folder: Path | None =
     case = corpus.read(folder / failure["stored"])
     result.guilty, result.headline, result.text = case.facts["guilty"], failure["headline"], failure["text"]
     result.nodes = sum(node.op.name not in ("parameter", "constant") for node in case.graph.nodes)
-    again = _pytest(folder, {**common, "MLC_CACHE": "0"}, "--mlc-fuzz-replay", failure["stored"], timeout=TIMEOUT)
+    again = _pytest(folder, {**common, "MLC_CACHE": "0"}, "--mlc-fuzz-replay", failure["stored"])
     result.found = again.returncode == 0
     if not result.found:
         result.note = "failed without the fault, too"

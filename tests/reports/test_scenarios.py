@@ -50,8 +50,9 @@ X = np.linspace(-2, 2, 30, dtype=F32).reshape(5, 6)
 
 
 # ------------------------------------------------------------------------------------------------ the cache
-def test_a_setting_that_changes_the_code_is_part_of_the_key(folder):
+def test_a_setting_that_changes_the_code_is_part_of_the_key(folder, monkeypatch):
     # pytorch/pytorch#184444, pytorch/pytorch#117888
+    monkeypatch.delenv("MLC_TARGET", raising=False)
     settings = [{}, {"target": "generic"}, {"disable_passes": "fuse"}, {"disable_passes": "simplify"}, {"pass_limit": 1}]
 
     def code(**options):

@@ -101,10 +101,10 @@ def test_importing_costs_no_hypothesis():
 
 def test_hypothesis_shrinks_to_a_small_graph():
     from hypothesis import find, settings
-    found = find(graphs(), lambda p: any(n.op.name == "transpose" for n in p.graph.nodes),
-                 settings=settings(max_examples=300, database=None, deadline=None))
+    found = find(graphs(ops=["transpose", "add", "tanh", "reduce_sum"]), lambda p: any(n.op.name == "transpose" for n in p.graph.nodes),
+                 settings=settings(max_examples=500, database=None, deadline=None), random=random.Random(0))
     verify(found.graph)
-    assert len(found.graph) <= 8
+    assert len(found.graph) <= 6
 
 
 def test_hypothesis_types_stay_within_their_limits():

@@ -12,7 +12,7 @@ import numpy as np
 from mlc.core.expr import Expr
 from mlc.core.scalar_eval import apply, evaluate
 from mlc.kernel.ir import Axis, Bind, Dot, Kernel, KernelGraph, Put, Reduce, Stage
-from mlc.kernel.schedule import CHUNK, DOT_CHUNK, Schedule, StageSchedule
+from mlc.kernel.schedule import DOT_CHUNK, Schedule, StageSchedule, additions, chunk_steps
 
 
 class _Row:
@@ -72,14 +72,17 @@ class _Accumulator:
         vector = self.lanes > 1 and position == len(self.extents) - 1
         return self.span(total, position, at, 0, self.extents[position], self.lanes if vector else 1)
 
+    def inside(self, position: int) -> int:
+        """Additions to the accumulators in one step of an axis."""
+        *outer, last = self.extents
+        return additions([*outer, -(-last // self.lanes)][position + 1:])
+
     def span(self, total, position: int, at: tuple[int, ...], start: int, extent: int, step: int) -> list[np.ndarray]:
-        if extent <= 2 * CHUNK * step:
+        block = step * chunk_steps(-(-extent // step), self.inside(position))
+        if not block:
             for i in range(start, start + extent, step):
                 total = self.lane_block(total, at, i, min(step, start + extent - i)) if step > 1 else self.axis(total, position + 1, (*at, i))
             return total
-        block = CHUNK * step
-        while extent > CHUNK * block:
-            block *= CHUNK
         for i in range(start, start + extent, block):
             part = self.span(self.identity(), position, at, i, min(block, start + extent - i), step)
             total = _combine(self.reduce, total, part)

@@ -121,6 +121,27 @@ def _expect_steps(reader: Reader, steps: int) -> None:
     reader.next()
 
 
+# --------------------------------------------------------------------------- the order of a sum
+def chunk_steps(steps: int, inside: int) -> int:
+    """How many steps of a reduced axis, each of which adds `inside` times, make one partial sum; 0: the axis is added up straight."""
+    if steps <= 1 or steps * inside <= 2 * CHUNK:
+        return 0
+    block = max(1, CHUNK // inside)
+    while steps > CHUNK * block:
+        block *= CHUNK
+    return block
+
+
+def additions(steps: Sequence[int]) -> int:
+    """How often a nest over reduced axes of these steps (outer first) adds to its accumulators: once a point, or once a partial sum."""
+    inside = 1
+    for count in reversed(steps):
+        block = chunk_steps(count, inside)
+        inside = -(-count // block) if block else count * inside
+    return inside
+
+
+# --------------------------------------------------------------------------- choices
 def _lanes(exprs: Sequence[Expr], vector_bytes: int) -> int:
     """Lanes that fill one register of the widest type in the expressions."""
     widest = max((e.dtype.itemsize if not e.dtype.is_half else 4 for e in ex.topological(exprs)), default=4)

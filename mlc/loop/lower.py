@@ -1,7 +1,7 @@
 """Kernel + schedule -> loop IR. Every choice of order is made here, from the schedule, and written into the loops.
 
-Reductions keep `width` lanes (or one lane a kept element), fold after `CHUNK` steps into the next level, and end in a tree,
-so the error grows with the logarithm of the length.
+Reductions keep `width` lanes (or one lane a kept element), fold after some `CHUNK` additions into the next level (`schedule.chunk_steps`), and
+end in a tree, so the error grows with the logarithm of the length.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mlc.core.affine import Affine
 from mlc.core.expr import Expr
 from mlc.kernel.axes import rebase
 from mlc.kernel.ir import Axis, Dot, Kernel, Put, Stage
-from mlc.kernel.schedule import CHUNK, DOT_CHUNK, Schedule, StageSchedule, TileSchedule
+from mlc.kernel.schedule import DOT_CHUNK, Schedule, StageSchedule, TileSchedule, additions, chunk_steps
 from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Stmt, Store, Tile, load
 
 Rebase = Mapping[str, Affine]
@@ -50,6 +50,10 @@ class _Reducer:
         step = self.lanes if self.vector and name == self.vector[0] else 1
         return self._span(suffix, name, extent, step, rest, at, Affine())
 
+    def _steps(self, axis: Axis) -> int:
+        """Steps of the accumulators along an axis."""
+        return -(-axis[1] // self.lanes) if self.vector and axis[0] == self.vector[0] else axis[1]
+
     def _point(self, suffix: str, at: dict[str, Affine]) -> list[Stmt]:
         """What happens at one point (one block of lanes): values that are stored are named first, then stored and combined."""
         named: dict[Expr, Expr] = {}
@@ -64,15 +68,13 @@ class _Reducer:
         return [*found, self.combine(suffix, values)]
 
     def _span(self, suffix: str, name: str, extent: int, step: int, rest: Sequence[Axis], at: dict[str, Affine], start: Affine) -> list[Stmt]:
-        """One axis from `start` on, in chunks when it is long."""
-        if extent <= 2 * CHUNK * step:
+        """One axis from `start` on, in chunks when it and what is inside of it are long."""
+        block = step * chunk_steps(-(-extent // step), additions([self._steps(axis) for axis in rest]))
+        if not block:
             var = self.fresh(name)
             inner = self.accumulate(suffix, rest, {**at, name: start + Affine(0, ((var, 1),))})
             kind = "vector" if step > 1 else "serial"
             return [For(var, extent, tuple(inner), kind, step if step > 1 else 1)] if extent else []
-        block = CHUNK * step
-        while extent > CHUNK * block:
-            block *= CHUNK
         outer, part = self.fresh(name), self.fresh(".p")
         found: list[Stmt] = []
         for count, size, base in ((extent // block, block, Affine(0, ((outer, block),))), (1, extent % block, Affine(extent - extent % block))):

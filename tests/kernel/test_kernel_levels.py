@@ -71,7 +71,8 @@ def test_row_kernels_at_vector_boundaries(make, width):
 
 @pytest.mark.parametrize(("shape", "axes"), [
     ((20000,), (0,)), ((60, 700), (0,)), ((60, 700), (1,)), ((60, 700), (0, 1)), ((2, 9000), (1,)), ((900, 3), (0,)), ((900, 3), (1,)),
-    ((7, 11, 13), (0, 2)), ((300, 2, 3), (0,))])
+    ((7, 11, 13), (0, 2)), ((300, 2, 3), (0,)), ((130, 2, 5), (0, 2)), ((70, 2, 3000), (0, 2)),
+    ((3, 2, 65, 2, 200), (0, 2, 4)), ((40, 2, 50, 3), (0, 2))])
 @pytest.mark.parametrize("op", ["reduce_sum", "argmax"])
 def test_long_reductions_combine_in_the_written_order(op, shape, axes):
     for dtype in (dt.f32, dt.bf16):
@@ -102,6 +103,14 @@ def test_the_error_of_a_million_products_stays_small():
     (total,) = Stages(g, get_target("native")).build().run([tenths, np.full((10**6, 3), 0.3, np.float32)])
     exact = float(np.float32(0.1)) * float(np.float32(0.3)) * 10**6
     assert (np.abs(total.astype(np.float64) - exact) < 1e-4 * exact).all()
+
+
+def test_the_error_of_a_sum_over_apart_axes_grows_with_the_logarithm():
+    g = Builder("tenths")
+    g.set_outputs([g.add("reduce_sum", (g.input("x", 1000, 2, 1000),), {"axes": (0, 2)})])
+    (total,) = Stages(g, get_target("native")).build().run([np.full((1000, 2, 1000), 0.1, np.float32)])
+    exact = float(np.float32(0.1)) * 10**6
+    assert (np.abs(total.astype(np.float64) - exact) < 1e-6 * exact).all()
 
 
 def test_the_error_of_a_million_tenths_grows_with_the_logarithm():

@@ -5,10 +5,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from mlc.codegen.target import get_target
 from mlc.core.dims import TensorType
 from mlc.graph import evaluate, parse_graph
 from mlc.graph.analysis import live_nodes
 from mlc.graph.interpreter import apply_node
+from mlc.stages import Stages
 from pytest_mlc.bounds import spacing
 from pytest_mlc.oracle import Referee, judge
 from pytest_mlc.settings import Settings
@@ -47,6 +49,20 @@ def test_jax_outside_mlcs_bound_but_inside_its_own_is_ok():
     jax = TRUE.astype(f32) + 4 * np.spacing(TRUE.astype(f32))
     assert judge(TANH, [X], [TRUE.astype(f32)], [jax]).kind == "ok"
     assert judge(TANH, [X], [jax]).kind == "wrong"
+
+
+@pytest.mark.parametrize("shape, axes, big", [
+    ((128, 4), (0,), np.s_[0]), ((4, 2048), (1,), np.s_[:, :16]), ((128, 2, 128), (0, 2), np.s_[0, :, :16]), ((64, 2, 64, 3), (0, 2), np.s_[0, :, 0]),
+    ((128, 2, 128), (0, 2), np.s_[0, :, :64])])
+def test_a_sum_that_loses_at_every_addition_is_within_its_bound(shape, axes, big):
+    """2^24 + 1 is 2^24: every small term that meets a big one is lost, the worst that the order of summation allows."""
+    kept = ",".join(str(n) for a, n in enumerate(shape) if a not in axes)
+    graph = parse_graph(f"graph @main(%x: f32[{','.join(map(str, shape))}]) -> f32[{kept}] {{\n"
+                        f"  %0 = reduce_sum %x {{axes=[{','.join(map(str, axes))}]}} : f32[{kept}]\n  return %0\n}}")
+    x = np.ones(shape, f32)
+    x[big] = 2.0**24
+    for target in ("native", "generic", "golden-v3"):
+        assert judge(graph, [x], Stages(graph, get_target(target)).run_kernels([x])).kind == "ok"
 
 
 @pytest.mark.parametrize("got", [np.zeros(4, np.float64), np.zeros((4, 1), f32), np.zeros(3, f32)])

@@ -35,6 +35,8 @@ MOST_MEMORY, BLOAT_EVERY = 2 << 30, 64
 MOST_FAILING = 100
 # Seconds for looking into all failing cases, into one of them, and into all findings about the reference.
 EXAMINE_ALL, EXAMINE_ONE, EXAMINE_FINDINGS = 120.0, 20.0, 20.0
+# A stored case is small already.
+EXAMINE_STORED = 5.0
 
 
 @dataclass
@@ -96,10 +98,7 @@ class Campaign:
             self.tally.stored += 1
             found = attempt(self.compiler, case)
             if found is not None:
-                found.case.facts["stored"] = self.settings.shown(path)
-                failure = self.investigator.examine(found, keep=False)
-                failure.stored = self.settings.shown(path)
-                self.tally.record("failures", failure)
+                self.tally.record("failures", self.investigator.examine(found, EXAMINE_STORED, path))
         self.tally.seconds += time.monotonic() - begun
         return list(self.tally.failures.values())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -58,10 +59,10 @@ class Investigator:
         self.settings, self.compiler, self.reference = settings, compiler, reference
         self.seen: dict[tuple[str, str], list[Failure]] = {}
 
-    def examine(self, failing: Failing, seconds: float = 20.0, keep: bool = True) -> Failure:
+    def examine(self, failing: Failing, seconds: float = 20.0, path: Path | None = None) -> Failure:
         """The finished failure. A third look-alike (same kind, same guilty level) is not reduced again but counted with the first.
 
-        With `keep`, the reduced case goes to the corpus and a script beside it, or into the report's folder.
+        The reduced case goes to the corpus, unless it came from the stored file `path`; a script goes beside it, or into the report's folder.
         """
         self.compiler.stop()  # a clean process: what came before must not matter
         again = attempt(self.compiler, failing.case)
@@ -70,7 +71,7 @@ class Investigator:
         if len(known) >= self.SEEN_LIMIT:
             return replace(known[0], count=1)
         if again is None:
-            known.append(self._finish(failing, guilty, failing.case, "", keep))
+            known.append(self._finish(failing, guilty, failing.case, "", path))
             return known[-1]
 
         def still(candidate: Case) -> bool:
@@ -81,7 +82,7 @@ class Investigator:
         self.compiler.stop()
         last = attempt(self.compiler, small) or again
         edge = threshold(small, still) if time.monotonic() - begun < seconds else ""
-        failure = self._finish(last, self._blame(last), last.case, edge, keep)
+        failure = self._finish(last, self._blame(last), last.case, edge, path)
         known.append(failure)
         return failure
 
@@ -93,12 +94,13 @@ class Investigator:
         return blame(self.compiler, failing.case.graph, failing.case.args)
 
     # ----------------------------------------------------------------- the result
-    def _finish(self, failing: Failing, guilty: Blame, case: Case, edge: str, keep: bool) -> Failure:
-        signature = self._signature(failing, guilty)
+    def _finish(self, failing: Failing, guilty: Blame, case: Case, edge: str, path: Path | None) -> Failure:
+        signature = path.stem if path else self._signature(failing, guilty)
         failing = self._with_jax(failing)
         headline = self._headline(failing)
-        stored, script = self._paths(signature)
-        if keep:
+        stored = path or self.settings.corpus / f"{signature}{corpus.SUFFIX}"
+        script = (self.settings.report / signature if self.settings.report else stored.parent) / f"repro_{signature}.py"
+        if path is None:
             facts = {**case.facts, "kind": failing.essence, "guilty": guilty.guilty, "found": headline}
             corpus.write(stored, Case(case.graph, case.args, facts))
         worst = failing.verdict.worst if failing.verdict else None
@@ -116,10 +118,6 @@ class Investigator:
             corpus.write_text(self.settings.report / signature / "failure.txt", text + "\n")
             corpus.write(self.settings.report / signature / f"{signature}.mlc", Case(case.graph, case.args, case.facts))
         return Failure(signature, headline, text, self.settings.shown(stored))
-
-    def _paths(self, signature: str):
-        folder = self.settings.report / signature if self.settings.report else self.settings.corpus
-        return self.settings.corpus / f"{signature}{corpus.SUFFIX}", folder / f"repro_{signature}.py"
 
     def _signature(self, failing: Failing, guilty: Blame) -> str:
         """Six digits of a hash of what makes failures alike: kind, guilty level, the reduced graph's ops and its dtypes."""

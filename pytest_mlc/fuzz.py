@@ -30,7 +30,7 @@ from pytest_mlc.tally import Failure, Tally
 AHEAD = 8
 REFERENCE_TIMEOUT = 60.0
 # A child with more bytes than this starts anew; how often that is looked at, in cases.
-MOST_MEMORY, BLOAT_EVERY = 2 << 30, 64
+MOST_MEMORY, BLOAT_EVERY = 3 << 30, 64
 # More failing cases than this say nothing new; the campaign stops and looks into them.
 MOST_FAILING = 100
 # Seconds for looking into all failing cases, into one of them, and into all findings about the reference.

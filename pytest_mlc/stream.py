@@ -1,7 +1,7 @@
 """The stream of fresh programs of one process: case i of lane k is the same program on every machine and in every run.
 
 Each case has a goal, an (op, dtype) of the registry, so that every op is exercised over every dtype it accepts; palettes of
-shapes rotate, so that the reference stays warm; one case in eight carries special values.
+shapes rotate, so that the reference stays warm; one case in eight carries special values, one in forty is large.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pytest_mlc.variants import VARIANTS
 
 # Cases that share a palette before the next one comes.
 EPOCH = 60
-SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, CHECK_EVERY = 8, 20, 5, 11
+SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, CHECK_EVERY, LARGE_EVERY = 8, 20, 5, 11, 40
 
 
 @dataclass
@@ -54,9 +54,11 @@ class Stream:
         number = i * self.lanes + self.lane
         epoch = self.lane * (len(TRIPLES) // 3 + 1) + i // EPOCH
         special = i % SPECIAL_EVERY == SPECIAL_EVERY - 1
-        config = Config(Palette.number(self.settings.seed + epoch), self.settings.ops, self.dtypes, steps=(0, 8),
-                        special=special, goal=self.goals[number % len(self.goals)] if self.goals else None)
+        large = i % LARGE_EVERY == LARGE_EVERY // 2
+        palette = Palette.large(self.settings.seed + number // LARGE_EVERY) if large else Palette.number(self.settings.seed + epoch)
+        config = Config(palette, self.settings.ops, self.dtypes, steps=(0, 3) if large else (0, 8), special=special,
+                        goal=self.goals[number % len(self.goals)] if self.goals else None)
         names = list(VARIANTS)
-        variant = names[i // VARIANT_EVERY % len(names)] if i % VARIANT_EVERY == 3 else ""
+        variant = "threads" if large else names[i // VARIANT_EVERY % len(names)] if i % VARIANT_EVERY == 3 else ""
         return Fresh(number, build(source, config, self.evaluator), special, i % JIT_EVERY == JIT_EVERY - 1, variant,
                      1 if i % CHECK_EVERY == 5 else 0)

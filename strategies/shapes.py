@@ -15,6 +15,9 @@ TRIPLES = (
     (31, 33, 64), (1, 64, 65), (7, 8, 15), (2, 3, 5), (1, 47, 48), (1, 48, 49), (1, 127, 128), (0, 17, 17), (6, 10, 16), (63, 65, 128), (5, 12, 17),
     (1, 255, 256), (24, 25, 49), (1, 1, 2),
 )
+# Beyond one chunk of a reduction, one tile of a contraction, or what one thread is worth.
+LARGE_TRIPLES = ((1, 2049, 2050), (65, 130, 195), (1, 4097, 4098), (257, 256, 513), (1, 70001, 70002), (3, 1000, 1003), (127, 300, 427))
+MAX_LARGE_ELEMENTS = 1 << 17
 MAX_RANK = 5
 
 
@@ -30,6 +33,11 @@ class Palette:
         """Palette n (any integer: they repeat)."""
         a, b, c = TRIPLES[n % len(TRIPLES)]
         return cls(tuple(dict.fromkeys((a, b, c))))
+
+    @classmethod
+    def large(cls, n: int) -> Palette:
+        """Palette n of the large ones."""
+        return cls(LARGE_TRIPLES[n % len(LARGE_TRIPLES)], MAX_LARGE_ELEMENTS)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:

@@ -153,7 +153,8 @@ def _dump(graph: Graph, lazy: Stages) -> None:
 
 
 def trace_levels(graph: Graph, args: Sequence[np.ndarray]) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """The answers of every level in order, for blame: the captured graph, after each pass, kernels, loops, machine code."""
+    """The answers of every level in order, for blame: the captured graph, after each pass, kernels, loops,
+    loops in the planned memory, machine code."""
     yield "graph", evaluate(graph, args)
     snapshots: list[tuple[str, Graph]] = []
     run_pipeline(graph, observe=lambda result: snapshots.append((result.name, result.graph)) if result.changed else None)
@@ -163,4 +164,5 @@ def trace_levels(graph: Graph, args: Sequence[np.ndarray]) -> Iterator[tuple[str
     lazy = Stages(graph, get_target(str(opt.get("target"))))
     yield "kernels", lazy.run_kernels(args)
     yield "loops", lazy.run_loops(args)
+    yield "memory", lazy.run_planned(args)
     yield "machine code", lazy.build().run(args)

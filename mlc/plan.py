@@ -6,9 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from mlc.core import options as opt
 from mlc.kernel.ir import Kernel, KernelGraph, Step
-from mlc.loop.ir import Buffer
+from mlc.loop import interp
+from mlc.loop.ir import Buffer, LoopKernel
 from mlc.memory import order
 from mlc.memory.plan import MemoryPlan, Request, plan_memory
 from mlc.memory.verify import verify_plan
@@ -93,6 +96,23 @@ def _requests(program: KernelGraph, spilled: Spilled) -> list[Request]:
     for k, step in enumerate(program.steps):
         found.extend(Request(f"{k}.{b.name}", b.nbytes, k, k, (), f"{b.dtype}[{b.size}]") for b in spilled[step.kernel])
     return found
+
+
+def run_planned(program: KernelGraph, plan: ProgramPlan, loops: Mapping[Kernel, LoopKernel], args: Sequence[np.ndarray],
+                constants: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The program's outputs by the loop interpreter inside the planned arena: in-place results on their operands, dead bytes poisoned."""
+    outputs = [np.full(program.values[o].type.nbytes, 0xFF, np.uint8).view(program.values[o].type.dtype.numpy) for o in program.outputs]
+    slots = [*(np.ascontiguousarray(a).reshape(-1) for a in args), *outputs, *(np.ascontiguousarray(c).reshape(-1) for c in constants)]
+    arena = np.empty(plan.memory.arena_bytes, np.uint8)
+    for number, step in enumerate(program.steps):
+        for (_, offset), nbytes in plan.dead_before(number):
+            arena[offset:offset + nbytes] = 0xFF
+        kernel, bound = loops[step.kernel], {}
+        placed = [b for b in kernel.buffers if b.role != "scratch" or b in plan.spilled[step.kernel]]
+        for buffer, (slot, offset) in zip(placed, plan.places(number, step), strict=True):
+            bound[buffer.name] = slots[slot] if slot < len(slots) else arena[offset:offset + buffer.nbytes].view(buffer.dtype.numpy)
+        interp.run(kernel, bound)
+    return [value.reshape(program.values[o].type.shape) for o, value in zip(program.outputs, outputs)]
 
 
 def plan_program(program: KernelGraph, spilled: Spilled) -> tuple[ProgramPlan, PassResult]:

@@ -23,7 +23,7 @@ from mlc.passes.fuse import FUSE_VERSION
 from mlc.passes.kernelize import partition
 from mlc.passes.manager import PassResult
 from mlc.passes.pipeline import run_pipeline
-from mlc.plan import ProgramPlan, order_program, plan_program
+from mlc.plan import ProgramPlan, order_program, plan_program, run_planned
 
 # A call longer than this releases the GIL.
 HEAVY_SECONDS = 50e-6
@@ -131,6 +131,10 @@ class Stages:
         """The answers of the loop interpreter."""
         from mlc.loop.program import run_program
         return run_program(self.kernels, self.loops, args, dict(zip(self.kernels.constants, self.constants())))
+
+    def run_planned(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The answers of the loop interpreter when the buffers lie where the memory plan puts them."""
+        return run_planned(self.kernels, self.plan, self.loops, args, self.constants())
 
     # ----------------------------------------------------------------- texts and analyses
     def text(self, stage: str) -> str:

@@ -116,7 +116,7 @@ def test_saved_executables_keep_texts_and_analyses(tmp_path):
 def test_levels_for_blame_come_in_order_and_agree():
     levels = list(trace_levels(small_graph(), [X, W]))
     names = [name for name, _ in levels]
-    assert names[0] == "graph" and names[-3:] == ["kernels", "loops", "machine code"]
+    assert names[0] == "graph" and names[-4:] == ["kernels", "loops", "memory", "machine code"]
     for _, (value,) in levels:
         np.testing.assert_allclose(value, EXPECTED, rtol=1e-6)
 

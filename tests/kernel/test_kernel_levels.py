@@ -34,7 +34,7 @@ def assert_levels_agree(graph, args, target="native", optimize=True):
     with mlc.options(check=1, cache=False, disable_passes=off), np.errstate(all="ignore"):
         stages = Stages(graph, get_target(target))
         machine = stages.build().run(args)
-        for level in (stages.run_loops(args), stages.run_kernels(args)):
+        for level in (stages.run_loops(args), stages.run_kernels(args), stages.run_planned(args)):
             for got, want in zip(machine, level, strict=True):
                 assert_same_bits(got, want)
 

@@ -13,7 +13,7 @@ from mlc.core.errors import UnsupportedError
 from mlc.graph.graph import Graph
 from pytest_mlc.child import ChildError
 from pytest_mlc.service import Service, read_graph, run_request
-from pytest_mlc.variants import SAID, VARIANTS
+from pytest_mlc.variants import SAID, VARIANTS, same_bits
 
 # Seconds that compiling and running one case may take.
 TIMEOUT = float(os.environ.get("MLC_FUZZ_TIMEOUT", "30"))
@@ -91,7 +91,7 @@ def outcome(answer: dict | ChildError) -> Outcome:
         return Outcome("error", detail=f"{answer['error']}: {answer['message']}", log=answer["traceback"])
     if "unsupported" in answer:
         return Outcome("unsupported", detail=answer["unsupported"])
-    if "varied" in answer and any(a.tobytes() != b.tobytes() for a, b in zip(answer["outputs"], answer["varied"])):
+    if "varied" in answer and not same_bits(answer["outputs"], answer["varied"]):
         return Outcome("unstable", answer["outputs"], answer["passes"], f"{answer['variant']}: other bits when {SAID[answer['variant']]}")
     return Outcome("ran", answer["outputs"], answer["passes"])
 

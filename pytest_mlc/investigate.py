@@ -88,7 +88,8 @@ class Investigator:
 
     def _blame(self, failing: Failing) -> Blame:
         if failing.outcome.kind == "unstable":
-            return Blame("runtime", detail=failing.outcome.detail)
+            variant = failing.outcome.detail.partition(":")[0]
+            return Blame({"kernels": "loops or machine code", "loops": "machine code"}.get(variant, "runtime"), detail=failing.outcome.detail)
         if failing.outcome.kind == "hang":
             return Blame("compiling or running", detail="it does not end")  # each level would have to be waited for
         return blame(self.compiler, failing.case.graph, failing.case.args)

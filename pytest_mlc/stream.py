@@ -21,7 +21,7 @@ from pytest_mlc.variants import VARIANTS
 
 # Cases that share a palette before the next one comes.
 EPOCH = 60
-SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, CHECK_EVERY, LARGE_EVERY = 8, 20, 5, 11, 40
+SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, CHECK_EVERY, LARGE_EVERY = 8, 20, 3, 11, 40
 
 
 @dataclass
@@ -59,6 +59,6 @@ class Stream:
         config = Config(palette, self.settings.ops, self.dtypes, steps=(0, 3) if large else (0, 8), special=special,
                         goal=self.goals[number % len(self.goals)] if self.goals else None)
         names = list(VARIANTS)
-        variant = "threads" if large else names[i // VARIANT_EVERY % len(names)] if i % VARIANT_EVERY == 3 else ""
+        variant = "threads" if large else names[i // VARIANT_EVERY % len(names)] if i % VARIANT_EVERY == 1 else ""
         return Fresh(number, build(source, config, self.evaluator), special, i % JIT_EVERY == JIT_EVERY - 1, variant,
-                     1 if i % CHECK_EVERY == 5 else 0)
+                     2 if i % CHECK_EVERY == 5 else 0)

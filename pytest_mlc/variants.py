@@ -1,5 +1,5 @@
 """Other ways to run the same executable, which must give the same bits: again, on more threads, on arguments laid out
-otherwise in memory, and after having been saved and loaded."""
+otherwise in memory, after having been saved and loaded, and by the interpreters of its kernels and of its loops."""
 
 from __future__ import annotations
 
@@ -50,6 +50,27 @@ def _saved(exe, args: Sequence[np.ndarray]) -> list[np.ndarray]:
         return load_executable(path)[0].run(args)
 
 
-VARIANTS: dict[str, Callable] = {"again": _again, "threads": _threads, "strided": _strided, "saved": _saved}
+def _kernels(exe, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return exe.stages.run_kernels(args)
+
+
+def _loops(exe, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return exe.stages.run_loops(args)
+
+
+def same_bits(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> bool:
+    """Equal bit by bit, any NaN being like any other."""
+    for a, b in zip(one, other, strict=True):
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return False
+        if a.tobytes() != b.tobytes():
+            bits = f"u{a.dtype.itemsize}"
+            if not ((a.view(bits) == b.view(bits)) | ((a != a) & (b != b))).all():
+                return False
+    return True
+
+
+VARIANTS: dict[str, Callable] = {"again": _again, "threads": _threads, "strided": _strided, "saved": _saved, "kernels": _kernels,
+                                 "loops": _loops}
 SAID = {"again": "run a second time", "threads": "run on two threads", "strided": "given strided and misaligned arguments",
-        "saved": "saved and loaded"}
+        "saved": "saved and loaded", "kernels": "run by the kernel interpreter", "loops": "run by the loop interpreter"}

@@ -6,7 +6,7 @@ import pytest
 from mlc.compile import compile_graph
 from mlc.graph import parse_graph
 from pytest_mlc.executor import outcome
-from pytest_mlc.variants import SAID, VARIANTS, relaid
+from pytest_mlc.variants import SAID, VARIANTS, relaid, same_bits
 
 GRAPH = parse_graph("graph @main(%x: f32[5,9], %y: f32[5,9]) -> f32[9] {\n  %0 = mul %x, %y : f32[5,9]\n"
                     "  %1 = reduce_sum %0 {axes=[0]} : f32[9]\n  return %1\n}")
@@ -35,3 +35,10 @@ def test_other_bits_are_told():
     found = outcome({"outputs": [np.array([0.0])], "varied": [np.array([-0.0])], "variant": "threads", "passes": []})
     assert found.kind == "unstable" and found.failed and "run on two threads" in found.detail
     assert outcome({"outputs": [np.array([np.nan])], "varied": [np.array([np.nan])], "variant": "again", "passes": []}).kind == "ran"
+
+
+def test_bits_are_compared_and_nan_is_nan():
+    a = np.array([0.0, np.nan, 1.0], np.float32)
+    payload = np.array([0, 0x7FC00001, 0x3F800000], np.uint32).view(np.float32)
+    assert same_bits([a], [payload]) and not same_bits([a], [-a]) and not same_bits([a], [a.astype(np.float64)])
+    assert same_bits([np.array([True])], [np.array([True])]) and not same_bits([np.array([True])], [np.array([False])])

@@ -9,7 +9,7 @@ later stages are then made again on demand, from the graph.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -152,17 +152,29 @@ def _dump(graph: Graph, lazy: Stages) -> None:
             file.write(text)
 
 
+def level_runs(graph: Graph, args: Sequence[np.ndarray]) -> Iterator[tuple[str, Callable[[], list[np.ndarray] | None]]]:
+    """(name, run) of every level in order, for blame, so that a level can be named before it runs; call each `run` before taking the
+    next. The run of "passes" has no answer of its own: None."""
+    yield "graph", lambda: evaluate(graph, args)
+    snapshots: list[tuple[str, Graph]] = []
+
+    def passes() -> None:
+        run_pipeline(graph, observe=lambda result: snapshots.append((result.name, result.graph)) if result.changed else None)
+    yield "passes", passes
+    for name, after in snapshots:
+        yield f"pass {name}", lambda after=after: evaluate(after, args)
+    from mlc.codegen.target import get_target
+    lazy = Stages(graph, get_target(str(opt.get("target"))))
+    yield "kernels", lambda: lazy.run_kernels(args)
+    yield "loops", lambda: lazy.run_loops(args)
+    yield "memory", lambda: lazy.run_planned(args)
+    yield "machine code", lambda: lazy.build().run(args)
+
+
 def trace_levels(graph: Graph, args: Sequence[np.ndarray]) -> Iterator[tuple[str, list[np.ndarray]]]:
     """The answers of every level in order, for blame: the captured graph, after each pass, kernels, loops,
     loops in the planned memory, machine code."""
-    yield "graph", evaluate(graph, args)
-    snapshots: list[tuple[str, Graph]] = []
-    run_pipeline(graph, observe=lambda result: snapshots.append((result.name, result.graph)) if result.changed else None)
-    for name, after in snapshots:
-        yield f"pass {name}", evaluate(after, args)
-    from mlc.codegen.target import get_target
-    lazy = Stages(graph, get_target(str(opt.get("target"))))
-    yield "kernels", lazy.run_kernels(args)
-    yield "loops", lazy.run_loops(args)
-    yield "memory", lazy.run_planned(args)
-    yield "machine code", lazy.build().run(args)
+    for name, run in level_runs(graph, args):
+        outputs = run()
+        if outputs is not None:
+            yield name, outputs

@@ -29,6 +29,7 @@ from pytest_mlc.oracle import VACUOUS_FRACTION, Referee, Verdict, Worst, judge
 from pytest_mlc.reference import render
 from pytest_mlc.sampled import SampledReferee
 from pytest_mlc.service import run_request
+from pytest_mlc.worker import failure
 
 # How many of JAX's own bounds count as far.
 FAR = 16.0
@@ -235,7 +236,7 @@ class _InProcess:
         try:
             return next(self.answers)
         except Exception as error:  # a broken level may raise anything
-            return {"error": type(error).__name__, "message": str(error) or "no message", "traceback": ""}
+            return failure(error)
 
     def ask(self, request: dict, timeout: float) -> dict:
         self.send(request)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from mlc.core import options as opt
-from mlc.core.errors import UnsupportedError
+from mlc.core.errors import MlcError, UnsupportedError
 from mlc.graph.graph import Graph
 from pytest_mlc.child import ChildError
 from pytest_mlc.service import Service, read_graph, run_request
@@ -17,12 +21,22 @@ from pytest_mlc.variants import SAID, VARIANTS, same_bits
 
 # Seconds that compiling and running one case may take.
 TIMEOUT = float(os.environ.get("MLC_FUZZ_TIMEOUT", "30"))
+# The options that a case may be compiled under; a stored case keeps them among its facts.
+CARRIED = ("check", "target", "disable_passes")
+# Beside the variants: every case is run through the native entry as well.
+NATIVE = "native"
+
+
+def options_of(facts: Mapping[str, str]) -> dict[str, str]:
+    """The options that a case's facts say it is to be compiled under."""
+    return {name: facts[name] for name in CARRIED if facts.get(name)}
 
 
 # --------------------------------------------------------------------------- in the child
 def serve(request: dict) -> Iterator[dict]:
     """{"do": "ready"}; {"do": "run", "text", "constants", "args"[, "options", "variant"]} -> {"outputs", "passes"[, "varied"]};
-    {"do": "levels", ...} -> {"level", "outputs"} each, then {"end"}; {"do": "rewrite", ..., "number": n} -> {"rule", "total"}."""
+    {"do": "levels", ...} -> {"level", "outputs"} each, outputs being None before it runs, then {"end"};
+    {"do": "rewrite", ..., "number": n} -> {"rule", "total"}."""
     if request["do"] == "ready":
         yield {"ready": os.getpid()}
         return
@@ -38,17 +52,43 @@ def _run(graph: Graph, request: dict) -> Iterator[dict]:
     except UnsupportedError as error:
         yield {"unsupported": str(error)}
         return
-    answer = {"outputs": [np.asarray(o) for o in exe.run(request["args"])], "passes": [p.name for p in exe.pass_log if p.changed]}
-    if request.get("variant"):
-        answer["varied"] = [np.asarray(o) for o in VARIANTS[request["variant"]](exe, request["args"])]
-        answer["variant"] = request["variant"]
-    yield answer
+    with poisoned_outputs():
+        outputs = [np.asarray(o) for o in exe.run(request["args"])]
+    answer = {"outputs": outputs, "passes": [p.name for p in exe.pass_log if p.changed]}
+    variant = request.get("variant") or NATIVE
+    varied = exe.run(request["args"])
+    if variant != NATIVE and same_bits(outputs, varied):
+        varied = VARIANTS[variant](exe, request["args"])
+        answer["variant"] = variant
+    else:
+        answer["variant"] = NATIVE
+    yield {**answer, "varied": [np.asarray(o) for o in varied]}
+
+
+@contextmanager
+def poisoned_outputs() -> Iterator[None]:
+    """Programs that run for the first time in here fill their outputs with 0xFF first, so that an element that they forget is seen.
+
+    The native entry allocates its outputs itself, so these programs do without it.
+    """
+    from mlc.runtime import executable
+    plain, native = executable.aligned_empty, executable.Program._native
+
+    def poisoned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        found = plain(shape, dtype)
+        found.reshape(-1).view(np.uint8)[...] = 0xFF
+        return found
+    executable.aligned_empty, executable.Program._native = poisoned, None
+    try:
+        yield
+    finally:
+        executable.aligned_empty, executable.Program._native = plain, native
 
 
 def _levels(graph: Graph, request: dict) -> Iterator[dict]:
     from pytest_mlc.blame import levels
     for name, outputs in levels(graph, request["args"]):
-        yield {"level": name, "outputs": [np.asarray(o) for o in outputs]}
+        yield {"level": name, "outputs": outputs if outputs is None else [np.asarray(o) for o in outputs]}
     yield {"end": True}
 
 
@@ -57,21 +97,26 @@ def _rewrite(graph: Graph, request: dict) -> Iterator[dict]:
     from mlc.passes.manager import PassContext
     from mlc.passes.pipeline import run_pipeline
     limited, free = PassContext(limit=request["number"]), PassContext()
-    run_pipeline(graph, limited)
-    run_pipeline(graph, free)
+    for context in (limited, free):
+        try:
+            run_pipeline(graph, context)
+        except MlcError:  # the guilty rewrite broke an invariant; it is the last of the trace
+            pass
     yield {"rule": limited.trace[request["number"] - 1][1], "total": len(free.trace)}
 
 
 # --------------------------------------------------------------------------- in the parent
 @dataclass
 class Outcome:
-    """What mlc did with a graph. kind: "ran", "unsupported", "error" (it raised), "crash", "hang", "unstable" (a variant gave other bits)."""
+    """What mlc did with a graph. kind: "ran", "unsupported", "error" (it raised), "crash", "hang", "unstable" (a variant gave other bits).
+    `stage` is the level in which an exception arose, where it tells."""
 
     kind: str
     outputs: list[np.ndarray] = field(default_factory=list)
     passes: list[str] = field(default_factory=list)
     detail: str = ""
     log: str = ""
+    stage: str = ""
 
     @property
     def failed(self) -> bool:
@@ -88,19 +133,23 @@ def outcome(answer: dict | ChildError) -> Outcome:
     if isinstance(answer, ChildError):
         return Outcome(answer.kind, detail=answer.detail, log=answer.log)
     if "error" in answer:
-        return Outcome("error", detail=f"{answer['error']}: {answer['message']}", log=answer["traceback"])
+        return Outcome("error", detail=f"{answer['error']}: {answer['message']}", log=answer["traceback"], stage=answer.get("stage", ""))
     if "unsupported" in answer:
         return Outcome("unsupported", detail=answer["unsupported"])
     if "varied" in answer and not same_bits(answer["outputs"], answer["varied"]):
-        return Outcome("unstable", answer["outputs"], answer["passes"], f"{answer['variant']}: other bits when {SAID[answer['variant']]}")
+        said = SAID.get(answer["variant"], "run through the native entry")
+        return Outcome("unstable", answer["outputs"], answer["passes"], f"{answer['variant']}: other bits when {said}")
     return Outcome("ran", answer["outputs"], answer["passes"])
 
 
 class Compiler(Service):
-    """The mlc child. The persistent cache is off, so that every case is compiled."""
+    """The mlc child. It has a persistent cache of its own, gone with this object, unless MLC_CACHE=0: entries of other versions
+    of mlc, or of a patched one, must not come in here, and none of this one may get out."""
 
     def __init__(self) -> None:
-        super().__init__("mlc", {"MLC_CACHE": os.environ.get("MLC_CACHE", "0")})
+        folder = tempfile.mkdtemp(prefix="mlc-fuzz-cache-")
+        super().__init__("mlc", {"MLC_CACHE": os.environ.get("MLC_CACHE", "1"), "MLC_CACHE_DIR": folder})
+        self.remove_cache = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     def run(self, graph: Graph, args: Sequence[np.ndarray], timeout: float = TIMEOUT, **extra: object) -> Outcome:
         """Compile and run a graph in the child; never raises for what mlc does."""

@@ -1,5 +1,5 @@
 """Other ways to run the same executable, which must give the same bits: again, on more threads, on arguments laid out
-otherwise in memory, after having been saved and loaded, and by the interpreters of its kernels and of its loops."""
+otherwise in memory, after having been saved and loaded or compiled again, and by the interpreters of its kernels and of its loops."""
 
 from __future__ import annotations
 
@@ -58,6 +58,11 @@ def _loops(exe, args: Sequence[np.ndarray]) -> list[np.ndarray]:
     return exe.stages.run_loops(args)
 
 
+def _cached(exe, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+    from mlc.compile import compile_graph
+    return compile_graph(exe.graph).run(args)
+
+
 def same_bits(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> bool:
     """Equal bit by bit, any NaN being like any other."""
     for a, b in zip(one, other, strict=True):
@@ -71,6 +76,7 @@ def same_bits(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> bool:
 
 
 VARIANTS: dict[str, Callable] = {"again": _again, "threads": _threads, "strided": _strided, "saved": _saved, "kernels": _kernels,
-                                 "loops": _loops}
+                                 "loops": _loops, "cached": _cached}
 SAID = {"again": "run a second time", "threads": "run on two threads", "strided": "given strided and misaligned arguments",
-        "saved": "saved and loaded", "kernels": "run by the kernel interpreter", "loops": "run by the loop interpreter"}
+        "saved": "saved and loaded", "kernels": "run by the kernel interpreter", "loops": "run by the loop interpreter",
+        "cached": "compiled a second time (served from the cache, if there is one)"}

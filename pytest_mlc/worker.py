@@ -28,9 +28,29 @@ def _read(stream, count: int) -> bytes:
     return data
 
 
+# Where the modules of mlc belong among blame's levels, and the names that VerifyError has for the same.
+LEVELS = {"mlc.passes.kernelize": "kernels", "mlc.passes.fuse": "kernels", "mlc.kernel": "kernels", "mlc.loop": "loops", "mlc.plan": "memory",
+          "mlc.memory": "memory", "mlc.codegen": "machine code", "mlc.runtime": "machine code", "mlc.cache": "cache"}
+STAGES = {"fuse": "kernels", "lowering": "loops"}
+
+
+def stage_of(error: BaseException) -> str:
+    """The level in which an exception arose: what a VerifyError says, else that of the outermost module that belongs to one; or ""."""
+    named = getattr(error, "stage", "")
+    if isinstance(named, str) and named:
+        return STAGES.get(named, named)
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        level = next((level for name, level in LEVELS.items() if f"{module}.".startswith(f"{name}.")), "")
+        if level:
+            return level
+    return ""
+
+
 def failure(error: BaseException) -> dict:
     """An exception as an answer."""
-    return {"error": type(error).__name__, "message": str(error), "traceback": "".join(traceback.format_exception(error))}
+    return {"error": type(error).__name__, "message": str(error), "traceback": "".join(traceback.format_exception(error)),
+            "stage": stage_of(error)}
 
 
 def _answers(serve: Callable, request: object) -> Iterable[object]:

@@ -59,10 +59,12 @@ class Campaign:
         self.failing: list[Failing] = []
         self.odd: list[tuple[Case, str, bool]] = []
         self.journal: Path | None = None
+        self.begun = 0.0
 
     def close(self) -> None:
         """End the children, and remove the journal of a campaign that came to its end."""
         self.compiler.stop()
+        self.compiler.remove_cache()
         self.reference.stop()
         if self.journal is not None:
             for path in self.journal.iterdir():
@@ -105,7 +107,7 @@ class Campaign:
     # ----------------------------------------------------------------- fresh graphs
     def run_fresh(self) -> list[Failure]:
         """Generate and judge until the budget ends, then look into what failed."""
-        begun = time.monotonic()
+        begun = self.begun = time.monotonic()
         stream, flying = Stream(self.settings), deque()
         mlc, jax = Pipeline(self.compiler, TIMEOUT), Pipeline(self.reference, REFERENCE_TIMEOUT)
         self.reference.start()
@@ -148,12 +150,12 @@ class Campaign:
             self.tally.invalid += 1
             self.tally.notes.append(f"the verifier refused generated case {fresh.number}: {error}")
             return None
-        facts = {"seed": f"{self.settings.seed} case {fresh.number}", "check": str(fresh.check), "variant": fresh.variant}
+        facts = {"seed": f"{self.settings.seed} case {fresh.number}", "variant": fresh.variant, **fresh.options}
         case = Case(program.graph, program.args, facts)
         slot = self.journal / f"{fresh.number % (AHEAD * 4096)}.mlc"
         corpus.write(slot, case)
         request = run_request(program.graph, program.args)
-        mlc.submit({**request, "variant": fresh.variant, "options": {"check": fresh.check}})
+        mlc.submit({**request, "variant": fresh.variant, "options": fresh.options})
         jax.submit({**request, "frugal": True, "jit": fresh.jit})
         return Flying(case, fresh, slot)
 
@@ -168,9 +170,11 @@ class Campaign:
             self.tally.notes += [n for n in [f"unsupported: {done.detail}"] if n not in self.tally.notes and len(self.tally.notes) < 10]
             return
         self.tally.cases += 1
+        self.tally.options.update(f"{name}={value}" for name, value in flying.fresh.options.items())
+        self.tally.options.update([f"variant {flying.fresh.variant}"] if flying.fresh.variant else [])
         reference = self._reference_outputs(flying, jax)
         if done.failed:
-            self.failing.append(Failing(flying.case, done))
+            self._fails(flying, done)
             return
         verdict = judge(graph, program.args, done.outputs, reference[0] if reference else None, Referee(graph, program.args, program.values))
         self._count(flying, done, verdict)
@@ -193,7 +197,7 @@ class Campaign:
 
     def _count(self, flying: Flying, done: Outcome, verdict: Verdict) -> None:
         if verdict.failed:
-            self.failing.append(Failing(flying.case, done, verdict))
+            self._fails(flying, done, verdict)
             return
         self._finding(flying, verdict, jitted=False)
         if verdict.kind == "vacuous":
@@ -201,6 +205,11 @@ class Campaign:
             return
         self.tally.pairs.update(f"{name} {dtype}" for name, dtype in verdict.coverage)
         self.tally.ops.update({name for name, _ in verdict.coverage})
+
+    def _fails(self, flying: Flying, done: Outcome, verdict: Verdict | None = None) -> None:
+        if self.tally.first_failure is None:
+            self.tally.first_failure = (round(time.monotonic() - self.begun, 3), flying.fresh.number)
+        self.failing.append(Failing(flying.case, done, verdict))
 
     def _finding(self, flying: Flying, verdict: Verdict, jitted: bool) -> None:
         # Looked into at the end: until then the reference has other requests in its queue.

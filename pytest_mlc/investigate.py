@@ -13,7 +13,7 @@ from pytest_mlc import corpus, repro
 from pytest_mlc.blame import Blame, blame
 from pytest_mlc.child import ChildError
 from pytest_mlc.corpus import Case
-from pytest_mlc.executor import Compiler, Outcome
+from pytest_mlc.executor import Compiler, Outcome, options_of
 from pytest_mlc.oracle import Verdict, judge
 from pytest_mlc.reduce import reduce_case, threshold
 from pytest_mlc.reference import Reference
@@ -21,6 +21,10 @@ from pytest_mlc.service import run_request
 from pytest_mlc.settings import Settings
 from pytest_mlc.tally import Failure
 from pytest_mlc.variants import VARIANTS
+
+CACHE = "cache"
+# What a variant that gave other bits accuses, when no level is wrong by itself.
+ACCUSED = {"kernels": "loops or machine code", "loops": "machine code", "cached": "compiling again"}
 
 
 @dataclass
@@ -37,10 +41,13 @@ class Failing:
         return "wrong" if self.outcome.kind == "ran" else self.outcome.essence
 
 
-def attempt(compiler: Compiler, case: Case) -> Failing | None:
-    """Run a case as its facts say; the failure, or None when it passes (or mlc doesn't support it)."""
+def attempt(compiler: Compiler, case: Case, **options: object) -> Failing | None:
+    """Run a case as its facts say; the failure, or None when it passes (or mlc doesn't support it). `options` come on top."""
     variant = case.facts.get("variant", "")
-    done = compiler.run(case.graph, case.args, variant=variant if variant in VARIANTS else "", options={"check": case.facts.get("check", "0")})
+    request = {"variant": variant if variant in VARIANTS else "", "options": {**options_of(case.facts), **options}}
+    done = compiler.run(case.graph, case.args, **request)
+    if case.facts.get("guilty") == CACHE and not done.failed:
+        done = compiler.run(case.graph, case.args, **request)  # what the cache now holds
     if done.failed:
         return Failing(case, done)
     if done.kind == "ran":
@@ -87,12 +94,19 @@ class Investigator:
         return failure
 
     def _blame(self, failing: Failing) -> Blame:
-        if failing.outcome.kind == "unstable":
-            variant = failing.outcome.detail.partition(":")[0]
-            return Blame({"kernels": "loops or machine code", "loops": "machine code"}.get(variant, "runtime"), detail=failing.outcome.detail)
-        if failing.outcome.kind == "hang":
+        """The guilty level; where all are right, the cache if all is well without it, else the stage or variant that failed."""
+        case, outcome = failing.case, failing.outcome
+        if outcome.kind == "hang":
             return Blame("compiling or running", detail="it does not end")  # each level would have to be waited for
-        return blame(self.compiler, failing.case.graph, failing.case.args)
+        found = blame(self.compiler, case.graph, case.args, options=options_of(case.facts))
+        if found.guilty != "none":
+            return found
+        without = Case(case.graph, case.args, {**case.facts, "guilty": ""})
+        if attempt(self.compiler, without, cache=False) is None and attempt(self.compiler, without) is not None:
+            return Blame(CACHE, detail="right without the persistent cache")
+        if outcome.kind == "unstable":
+            return Blame(ACCUSED.get(outcome.detail.partition(":")[0], "runtime"), detail=outcome.detail)
+        return replace(found, guilty=outcome.stage or ("runtime" if outcome.kind == "crash" else "none"))
 
     # ----------------------------------------------------------------- the result
     def _finish(self, failing: Failing, guilty: Blame, case: Case, edge: str, path: Path | None) -> Failure:
@@ -105,7 +119,7 @@ class Investigator:
             facts = {**case.facts, "kind": failing.essence, "guilty": guilty.guilty, "found": headline}
             corpus.write(stored, Case(case.graph, case.args, facts))
         worst = failing.verdict.worst if failing.verdict else None
-        bound, at = (worst.bound, (worst.output, worst.index)) if worst else (0.0, (0, ()))
+        bound, at = (worst.bound, (worst.output, worst.index)) if worst else (float("inf"), (0, ()))
         corpus.write_text(script, repro.script(case, f"mlc {failing.essence}: {signature}", f"{headline}\nGuilty: {guilty}", bound, at))
         body = "".join(f"    {line}\n" for line in str(case.graph).strip().splitlines())
         types = ", ".join(dict.fromkeys(map(str, case.graph.input_types()))) or "no parameters"

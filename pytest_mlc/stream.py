@@ -6,11 +6,13 @@ shapes rotate, so that the reference stays warm; one case in eight carries speci
 
 from __future__ import annotations
 
+import functools
 import random
 from dataclasses import dataclass
 
 from mlc_strategies.ingredients import placeable
 from mlc_strategies.recipe import Config, Program, build
+from mlc_strategies.rule_goals import goals as rule_goals
 from mlc_strategies.shapes import TRIPLES, Palette
 
 import mlc.ops
@@ -21,7 +23,9 @@ from pytest_mlc.variants import VARIANTS
 
 # Cases that share a palette before the next one comes.
 EPOCH = 60
-SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, CHECK_EVERY, LARGE_EVERY = 8, 20, 3, 11, 40
+SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, LARGE_EVERY, RULE_EVERY = 8, 20, 3, 40, 4
+# Options that take turns: everything checked, steps that are not fused (more of them, and more memory to plan), other targets.
+CHECK_EVERY, UNFUSED_EVERY, TARGET_EVERY = 10, 6, 12
 
 
 @dataclass
@@ -33,7 +37,26 @@ class Fresh:
     special: bool
     jit: bool
     variant: str
-    check: int
+    options: dict[str, str]
+
+
+@functools.cache
+def targets() -> tuple[str, ...]:
+    """The targets besides the native one whose code runs here."""
+    from mlc.codegen.target import get_target, host_lacks
+    return tuple(name for name in ("generic", "golden-v3") if not host_lacks(get_target(name).triple, get_target(name).requires))
+
+
+def options_for(i: int) -> dict[str, str]:
+    """The options that case number i is compiled under, where they are not the defaults."""
+    found = {}
+    if i % CHECK_EVERY == 5:
+        found["check"] = "2"
+    if i % UNFUSED_EVERY == 2:
+        found["disable_passes"] = "fuse"
+    if i % TARGET_EVERY == 7 and targets():
+        found["target"] = targets()[i // TARGET_EVERY % len(targets())]
+    return found
 
 
 class Stream:
@@ -45,20 +68,30 @@ class Stream:
         self.dtypes = tuple(dt.parse_dtype(d) for d in settings.dtypes) if settings.dtypes else dt.ALL
         config = Config(ops=settings.ops, dtypes=self.dtypes)
         self.goals = [(name, d) for name in placeable(config) for d in mlc.ops.REGISTRY[name].dtypes if d in self.dtypes]
-        random.Random(f"goals {settings.seed}").shuffle(self.goals)
+        self.rules = [goal.name for goal in rule_goals(config) if goal.rule]
+        for each in (self.goals, self.rules):
+            random.Random(f"goals {settings.seed}").shuffle(each)
         self.evaluator = BoundsEvaluator()
+
+    def _goal(self, i: int) -> dict:
+        """The goal of case i as a field of its config: a rewrite rule in every fourth case, else an (op, dtype)."""
+        rules = (i + RULE_EVERY - 2) // RULE_EVERY  # how many came before
+        if i % RULE_EVERY == 1 and self.rules:
+            return {"rule": self.rules[(rules * self.lanes + self.lane) % len(self.rules)]}
+        return {"goal": self.goals[((i - rules) * self.lanes + self.lane) % len(self.goals)]} if self.goals else {}
 
     def case(self, i: int) -> Fresh:
         """Case number i."""
         source = random.Random(f"{self.settings.seed} {self.lane}/{self.lanes} {i}")
         number = i * self.lanes + self.lane
         epoch = self.lane * (len(TRIPLES) // 3 + 1) + i // EPOCH
-        special = i % SPECIAL_EVERY == SPECIAL_EVERY - 1
+        # Every other case with a rule, too: rules differ in NaN, infinities and signed zeros.
+        special = i % SPECIAL_EVERY in (1, SPECIAL_EVERY - 1)
         large = i % LARGE_EVERY == LARGE_EVERY // 2
         palette = Palette.large(self.settings.seed + number // LARGE_EVERY) if large else Palette.number(self.settings.seed + epoch)
         config = Config(palette, self.settings.ops, self.dtypes, steps=(0, 3) if large else (0, 8), special=special,
-                        goal=self.goals[number % len(self.goals)] if self.goals else None)
+                        **self._goal(i))
         names = list(VARIANTS)
         variant = "threads" if large else names[i // VARIANT_EVERY % len(names)] if i % VARIANT_EVERY == 1 else ""
         return Fresh(number, build(source, config, self.evaluator), special, i % JIT_EVERY == JIT_EVERY - 1, variant,
-                     2 if i % CHECK_EVERY == 5 else 0)
+                     options_for(i))

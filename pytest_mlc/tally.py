@@ -20,7 +20,8 @@ class Failure:
 
 @dataclass
 class Tally:
-    """Counters of one process, or of all together. `seconds` is wall time, so of parallel processes the longest counts."""
+    """Counters of one process, or of all together. `seconds` is wall time, so of parallel processes the longest counts.
+    `first_failure`: (seconds since fresh graphs began, case number) of the first one among these that failed."""
 
     seed: int = 0
     seconds: float = 0.0
@@ -37,6 +38,8 @@ class Tally:
     findings: dict[str, Failure] = field(default_factory=dict)
     failures: dict[str, Failure] = field(default_factory=dict)
     reference: Counter = field(default_factory=Counter)
+    options: Counter = field(default_factory=Counter)
+    first_failure: tuple[float, int] | None = None
     notes: list[str] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
@@ -44,9 +47,10 @@ class Tally:
         for name in ("cases", "generated", "invalid", "unsupported", "vacuous", "stored"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.seconds = max(self.seconds, other.seconds)
+        self.first_failure = min((f for f in (self.first_failure, other.first_failure) if f is not None), default=None)
         self.skipped += [s for s in other.skipped if s not in self.skipped]
         self.notes += [n for n in other.notes if n not in self.notes]
-        for name in ("ops", "pairs", "passes_fired", "reference"):
+        for name in ("ops", "pairs", "passes_fired", "reference", "options"):
             getattr(self, name).update(getattr(other, name))
         for name in ("findings", "failures"):
             mine = getattr(self, name)
@@ -74,10 +78,11 @@ class Tally:
     @classmethod
     def loads(cls, text: str) -> Tally:
         data = json.loads(text)
-        for name in ("ops", "pairs", "passes_fired", "reference"):
+        for name in ("ops", "pairs", "passes_fired", "reference", "options"):
             data[name] = Counter(data[name])
         for name in ("findings", "failures"):
             data[name] = {signature: Failure(**f) for signature, f in data[name].items()}
+        data["first_failure"] = data["first_failure"] and tuple(data["first_failure"])
         return cls(**data)
 
     # ----------------------------------------------------------------- report
@@ -101,6 +106,8 @@ class Tally:
             "stored_cases": self.stored,
             "stored_cases_skipped": self.skipped,
             "reference": dict(sorted(self.reference.items())),
+            "options": dict(sorted(self.options.items())),
+            "first_failure": self.first_failure and dict(zip(("seconds", "case"), self.first_failure)),
             "failing": [asdict(f) for f in self.failures.values()],
             "findings": [asdict(f) for f in self.findings.values()],
             "notes": self.notes,

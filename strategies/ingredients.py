@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from mlc_strategies import values
+from mlc_strategies import inverse, values
 from mlc_strategies.recipe import Builder, Config
 
 from mlc.core import dtype as dt
@@ -51,7 +51,7 @@ def placeable(config: Config) -> list[str]:
 
 
 # --------------------------------------------------------------------------- families
-def _attributes(b: Builder, op: OpDef, dtype: DType) -> dict:
+def attributes(b: Builder, op: OpDef, dtype: DType) -> dict:
     """Attributes of an elementwise op: small integers, not negative for integer dtypes."""
     made = {}
     for name, kind in op.attrs.items():
@@ -67,7 +67,7 @@ def elementwise(b: Builder, op: OpDef, dtype: DType) -> int | None:
     anchor = b.any_operand(dtype, op.inputs[at])
     type = b.type(anchor)
     types = [type] * op.arity
-    attrs = _attributes(b, op, dtype)
+    attrs = attributes(b, op, dtype)
     given = type.with_dtype(b.draws.choice(b.config.dtypes)) if op.typed else None
     try:
         op.infer(types, attrs, given)
@@ -109,11 +109,7 @@ def _broadcast(b: Builder, op: OpDef, dtype: DType) -> int | None:
 def _reshape(b: Builder, op: OpDef, dtype: DType) -> int | None:
     """The same elements in another shape: axes merged, split off as 1, or swapped in size."""
     x = b.any_operand(dtype)
-    type = b.type(x)
-    options = [(type.size,), tuple(reversed(type.shape)), (1, *type.shape), (*type.shape, 1), tuple(n for n in type.shape if n != 1)]
-    options += [(type.size // n, n) for n in b.config.palette.sizes if n > 1 and type.size % n == 0]
-    options += [s for s in b.config.palette.shapes if math.prod(s) == type.size]
-    return b.emit("reshape", [x], {}, TensorType(b.draws.choice([s for s in options if b.config.palette.fits(s)]), dtype))
+    return b.emit("reshape", [x], {}, TensorType(b.draws.choice(inverse.reshapes(b.config.palette, b.type(x).shape)), dtype))
 
 
 @ingredient_of("transpose")
@@ -201,7 +197,17 @@ def _constant(b: Builder, op: OpDef, dtype: DType) -> int | None:
 def _dot(b: Builder, op: OpDef, dtype: DType) -> int | None:
     """x from the pool, some of its axes contracted, others batched; y made to fit, its axes in any order."""
     x = b.any_operand(dtype, op.inputs[0], min_rank=1 if b.draws.chance(0.95) else 0)
-    shape = b.type(x).shape
+    plan = dot_fitting(b, b.type(x))
+    if plan is None:
+        return None
+    y_type, attrs, shape = plan
+    y = b.operand(y_type, op.inputs[1])
+    return b.emit("dot_general", [x, y], attrs, TensorType(shape, _dot_dtype(b, op, dtype, x, y, attrs, shape)))
+
+
+def dot_fitting(b: Builder, type: TensorType) -> tuple[TensorType, dict, list[int]] | None:
+    """For a left operand of this type: a right operand's type, the attributes and the result's shape; None when too large."""
+    shape = type.shape
     axes = list(range(len(shape) - 1, -1, -1))
     contract = [axes.pop(axes.index(b.draws.choice(axes)))] if axes and b.draws.chance(0.95) else []
     if axes and b.draws.chance(0.15):
@@ -211,15 +217,13 @@ def _dot(b: Builder, op: OpDef, dtype: DType) -> int | None:
     roles = [("batch", a, shape[a]) for a in batch] + [("contract", a, shape[a]) for a in contract] + [("free", -1, n) for n in free]
     if b.draws.chance(0.4):
         roles.reverse()
-    y_type = TensorType([n for _, _, n in roles], dtype)
+    y_type = TensorType([n for _, _, n in roles], type.dtype)
     if not b.config.palette.fits(y_type.shape):
         return None
     where = {(role, a): i for i, (role, a, _) in enumerate(roles)}
     attrs = {"contract": (tuple(contract), tuple(where["contract", a] for a in contract)),
              "batch": (tuple(batch), tuple(where["batch", a] for a in batch))}
-    y = b.operand(y_type, op.inputs[1])
-    shape = [shape[a] for a in batch] + [n for a, n in enumerate(shape) if a not in batch + contract] + free
-    return b.emit("dot_general", [x, y], attrs, TensorType(shape, _dot_dtype(b, op, dtype, x, y, attrs, shape)))
+    return y_type, attrs, [shape[a] for a in batch] + [n for a, n in enumerate(shape) if a not in batch + contract] + free
 
 
 def _dot_dtype(b: Builder, op: OpDef, dtype: DType, x: int, y: int, attrs: dict, shape: list[int]) -> DType:

@@ -30,7 +30,8 @@ LEAVES = ("parameter", "constant")
 
 @dataclass(frozen=True)
 class Config:
-    """What may be drawn. `ops` None means all; `goal` is an (op name, dtype) that must be in the graph if it can be."""
+    """What may be drawn. `ops` None means all; `goal` is an (op name, dtype) that must be in the graph if it can be; so is
+    `rule`, the name of a rewrite rule or of a temptation (`mlc_strategies.rule_goals`), with a near miss beside it."""
 
     palette: Palette = field(default_factory=lambda: Palette.number(0))
     ops: tuple[str, ...] | None = None
@@ -38,6 +39,7 @@ class Config:
     steps: tuple[int, int] = (1, 10)
     special: bool = False
     goal: tuple[str, DType] | None = None
+    rule: str | None = None
     idioms: bool = True
 
     def allows(self, name: str) -> bool:
@@ -96,7 +98,10 @@ class Builder:
         self.graph = Graph()
         self.args: list[np.ndarray] = []
         self.values: list = []
-        self.goal_node: int | None = None
+        # Nodes that must reach an output.
+        self.kept: list[int] = []
+        # Left over from what did not succeed: no outputs of their own.
+        self.shunned: set[int] = set()
 
     # ----------------------------------------------------------------- leaves
     def array(self, type: TensorType, domain: Domain) -> np.ndarray:
@@ -117,10 +122,16 @@ class Builder:
         return self.bind(type, array, self.evaluator.leaf(type, array))
 
     def constant(self, type: TensorType, domain: Domain) -> int:
-        """A splat mostly, dense data sometimes."""
+        """A splat mostly, half of them notable numbers; dense data sometimes."""
         splat = type.size == 0 or self.draws.chance(0.6)
+        if splat and self.draws.chance(0.5):
+            return self.splat(type, domain)
         array = self.array(TensorType((), type.dtype) if splat else type, domain)
         return self._evaluated(self.graph.constant(array, type))
+
+    def splat(self, type: TensorType, domain: Domain = values.ORDINARY) -> int:
+        """A constant with one notable value everywhere: 0, -0.0, 1, -1, a power of two, an extreme of the dtype, ..."""
+        return self._evaluated(self.graph.constant(values.notable(self.rng, type.dtype, domain), type))
 
     def _evaluated(self, node: int) -> int:
         if node == len(self.values):
@@ -240,9 +251,12 @@ class Builder:
         from mlc_strategies.idioms import IDIOMS
         if self.config.goal:
             for _ in range(3):
-                self.goal_node = self.step(*self.config.goal)
-                if self.goal_node is not None:
+                made = self.step(*self.config.goal)
+                if made is not None:
+                    self.kept.append(made)
                     break
+        if self.config.rule:
+            self._reach_rule()
         for _ in range(self.draws.integer(*self.config.steps)):
             if self.config.idioms and self.config.ops is None and self.draws.chance(0.15):
                 floats = [d for d in self.config.dtypes if d.is_float]
@@ -251,10 +265,20 @@ class Builder:
             else:
                 self.step()
 
+    def _reach_rule(self) -> None:
+        """An instance of the rule, mostly a near miss of it, and often a temptation."""
+        from mlc_strategies.rule_goals import named, place, temptations
+        goal = named(self.config.rule)
+        made = [place(self, goal), place(self, goal, miss=True) if self.draws.chance(0.6) else None]
+        others = temptations(self.config)
+        if others and self.draws.chance(0.4):
+            made.append(place(self, self.draws.choice(others)))
+        self.kept += [node for node in made if node is not None]
+
     def choose_outputs(self) -> list[int]:
         """Values that nothing reads, at most three of them, and now and then something unusual: an inner value, a repeat, a parameter."""
         read = {operand for node in self.graph.nodes for operand in node.inputs}
-        tensors = [i for i in self.pool(lambda t: True) if self.graph.nodes[i].op.name not in LEAVES]
+        tensors = [i for i in self.pool(lambda t: True) if self.graph.nodes[i].op.name not in LEAVES and i not in self.shunned]
         if not tensors:
             tensors = self.pool(lambda t: True) or [self.source(TensorType((), self.draws.choice(self.config.dtypes)), values.ORDINARY)]
         ends = [i for i in tensors if i not in read][:3] or tensors[:1]
@@ -292,9 +316,10 @@ class Builder:
         """The finished graph without what no output needs, its arguments and values."""
         outputs = self.choose_outputs()
         live = self._needed(outputs)
-        if self.goal_node is not None and self.goal_node not in live:
-            outputs.append(self.goal_node)
-            live |= self._needed(outputs)
+        for node in self.kept:
+            if node not in live:
+                outputs.append(node)
+                live |= self._needed(outputs)
         blunted = self._blunted(live, outputs)
         if blunted:
             outputs += blunted

@@ -52,3 +52,37 @@ def special(rng: np.random.Generator, type: TensorType, domain: Domain = ORDINAR
     picked = edges[rng.integers(0, len(edges), array.shape)]
     integer = np.bool_ if type.dtype is dt.bool_ else dt.uint_of(type.dtype).numpy
     return np.asarray(np.where(replaced, picked.view(integer), array.view(integer))).view(type.dtype.numpy)
+
+
+def nearest(value: float, dtype: DType) -> np.ndarray:
+    """A number as a scalar of the dtype: clipped and truncated for integers, its truth for bools."""
+    if dtype.is_float:
+        return _float_array(np.array(float(value)), dtype)
+    if dtype.kind == "b":
+        return np.array(bool(value))
+    return np.array(min(max(int(value), dtype.min), dtype.max), dtype.numpy)
+
+
+def notable(rng: np.random.Generator, dtype: DType, domain: Domain = ORDINARY) -> np.ndarray:
+    """A scalar that rewrites and code generators look for: zeros, ones, powers of two, the dtype's extremes, all bits set.
+
+    Only values in the domain, when an op demands one; the extremes are rare for floats, because they drown what follows.
+    """
+    power = 2.0 ** int(rng.integers(-4, 8))
+    if dtype.kind == "b":
+        return np.array(bool(rng.integers(0, 2)))
+    if dtype.is_float:
+        options: list[float] = [0.0, 0.0, -0.0, -0.0, 1.0, 1.0, -1.0, 2.0, 0.5, power, power, -power, 3.0, 1 + dtype.eps]
+        if (domain.lo, domain.hi) == (ORDINARY.lo, ORDINARY.hi):
+            top = float(np.finfo(np.float64).max) if dtype is dt.f64 else (2 - dtype.eps) * 2.0 ** dt.MAX_EXPONENT[dtype]
+            options += [top, -top, math.inf, -math.inf]
+    else:
+        bits = dtype.bits - (dtype.kind == "i")
+        options = [0, 0, 1, 1, -1, 2, 1 << int(rng.integers(0, bits)), 3, dtype.min, dtype.max, (1 << bits) - 1, 7]
+    inside = [v for v in options if domain.lo <= v <= domain.hi] or options
+    if (domain.lo, domain.hi) == (ORDINARY.lo, ORDINARY.hi):
+        inside = options
+    value = inside[int(rng.integers(0, len(inside)))]
+    if not dtype.is_float and value == -1 and dtype.kind == "u":
+        value = dtype.max
+    return nearest(value, dtype)

@@ -59,8 +59,23 @@ cos = _unary(
     Domain(-10, 10, edges=(0.0, -0.0, 1.5707964, 1e5, -1e10, 1e30, inf, -inf, nan)))
 
 
+def _wide_erf(x):
+    """erf in longdouble, for the widened interpreter: 2/sqrt(pi) exp(-x^2) sum of 2^n x^(2n+1) / (2n+1)!!, whose terms are all of one sign
+    (Abramowitz and Stegun 7.1.6)."""
+    with np.errstate(all="ignore"):
+        size = np.minimum(np.abs(x), np.longdouble(7))  # beyond it the result rounds to 1
+        term, total, n = size, size, 0
+        while n < 250 and np.any(term > total * np.longdouble(2) ** -68):
+            n += 1
+            term = term * (2 * size * size / (2 * n + 1))
+            total = total + term
+        return np.copysign(2 / np.sqrt(np.longdouble(np.pi) + np.longdouble("1.2246467991473531772e-16")) * np.exp(-size * size) * total, x)
+
+
 def np_erf(x):
-    """erf through the C library in float64 (NumPy has none)."""
+    """erf through the C library in float64 (NumPy has none); longdouble by a series."""
+    if np.asarray(x).dtype == np.longdouble:
+        return np.where(np.isnan(x), x, np.where(np.abs(x) >= 7, np.copysign(np.longdouble(1), x), _wide_erf(x)))
     flat = [math.erf(v) for v in np.asarray(x, np.float64).reshape(-1)]
     return np.array(flat, np.float64).reshape(np.shape(x))
 

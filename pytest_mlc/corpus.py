@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import os
 import tempfile
 import zlib
@@ -113,6 +114,32 @@ def _read(head: list[str], body: str, name: str) -> Case:
 def write(path: Path, case: Case) -> None:
     """Store a case, whole or not at all."""
     write_text(path, dump(case))
+
+
+def keep(folder: Path, name: str, case: Case) -> Path:
+    """Store a case as `name`.mlc or, where another graph or other arguments have that name, as `name`-2.mlc and so on; returns the path.
+
+    Workers that keep cases at the same time never overwrite each other's.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        path = folder / f"{name}{f'-{number}' if number > 1 else ''}{SUFFIX}"
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # the name is taken, now for the content
+        except FileExistsError:
+            if not _holds(path, case):
+                continue
+        write(path, case)
+        return path
+
+
+def _holds(path: Path, case: Case) -> bool:
+    """Whether a file holds this graph with these arguments, whatever else is known of them."""
+    try:
+        known = read(path)
+    except CaseError:
+        return False
+    return dump(Case(known.graph, known.args)) == dump(Case(case.graph, case.args))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from pytest_mlc import corpus, repro
 from pytest_mlc.blame import Blame, blame
 from pytest_mlc.child import ChildError
 from pytest_mlc.corpus import Case
-from pytest_mlc.executor import Compiler, Outcome, options_of
+from pytest_mlc.executor import CARRIED, Compiler, Outcome, options_of
 from pytest_mlc.oracle import Verdict, judge
 from pytest_mlc.reduce import reduce_case, threshold
 from pytest_mlc.reference import Reference
@@ -57,6 +58,15 @@ def attempt(compiler: Compiler, case: Case, **options: object) -> Failing | None
     return None
 
 
+def _plainer(case: Case, still: Callable[[Case], bool]) -> Case:
+    """The case without the options and the variant that its failure does not need."""
+    for name in (*CARRIED, "variant"):
+        if case.facts.get(name):
+            candidate = Case(case.graph, case.args, {key: value for key, value in case.facts.items() if key != name})
+            case = candidate if still(candidate) else case
+    return case
+
+
 class Investigator:
     """Examines failing cases one after another, within a time limit for each, and remembers which kinds it has seen."""
 
@@ -65,6 +75,7 @@ class Investigator:
     def __init__(self, settings: Settings, compiler: Compiler, reference: Reference | None):
         self.settings, self.compiler, self.reference = settings, compiler, reference
         self.seen: dict[tuple[str, str], list[Failure]] = {}
+        self.stored: dict[str, Failure] = {}
 
     def examine(self, failing: Failing, seconds: float = 20.0, path: Path | None = None) -> Failure:
         """The finished failure. A third look-alike (same kind, same guilty level) is not reduced again but counted with the first.
@@ -85,7 +96,7 @@ class Investigator:
             found = attempt(self.compiler, candidate)
             return found is not None and found.essence == again.essence and self._blame(found).guilty == guilty.guilty
         begun = time.monotonic()
-        small = reduce_case(replace(failing.case, facts=failing.case.facts), still, seconds)
+        small = reduce_case(_plainer(failing.case, still), still, seconds)
         self.compiler.stop()
         last = attempt(self.compiler, small) or again
         edge = threshold(small, still) if time.monotonic() - begun < seconds else ""
@@ -111,13 +122,14 @@ class Investigator:
     # ----------------------------------------------------------------- the result
     def _finish(self, failing: Failing, guilty: Blame, case: Case, edge: str, path: Path | None) -> Failure:
         signature = path.stem if path else self._signature(failing, guilty)
+        if path is None and signature in self.stored:
+            return replace(self.stored[signature], count=1)  # one printed text and one stored case a signature
         failing = self._with_jax(failing)
         headline = self._headline(failing)
-        stored = path or self.settings.corpus / f"{signature}{corpus.SUFFIX}"
-        script = (self.settings.report / signature if self.settings.report else stored.parent) / f"repro_{signature}.py"
-        if path is None:
-            facts = {**case.facts, "kind": failing.essence, "guilty": guilty.guilty, "found": headline}
-            corpus.write(stored, Case(case.graph, case.args, facts))
+        stored = path or corpus.keep(self.settings.corpus, signature, Case(case.graph, case.args, {
+            **case.facts, "kind": failing.essence, "guilty": guilty.guilty, "found": headline}))
+        folder = self.settings.report / stored.stem if self.settings.report else stored.parent
+        script = folder / f"repro_{stored.stem}.py"
         worst = failing.verdict.worst if failing.verdict else None
         bound, at = (worst.bound, (worst.output, worst.index)) if worst else (float("inf"), (0, ()))
         corpus.write_text(script, repro.script(case, f"mlc {failing.essence}: {signature}", f"{headline}\nGuilty: {guilty}", bound, at))
@@ -130,9 +142,12 @@ class Investigator:
         if failing.outcome.log:
             text += "\n" + "".join(f"    | {line}\n" for line in failing.outcome.log.strip().splitlines()[-12:]).rstrip()
         if self.settings.report:
-            corpus.write_text(self.settings.report / signature / "failure.txt", text + "\n")
-            corpus.write(self.settings.report / signature / f"{signature}.mlc", Case(case.graph, case.args, case.facts))
-        return Failure(signature, headline, text, self.settings.shown(stored))
+            corpus.write_text(folder / "failure.txt", text + "\n")
+            corpus.write(folder / f"{stored.stem}.mlc", Case(case.graph, case.args, case.facts))
+        failure = Failure(signature, headline, text, self.settings.shown(stored))
+        if path is None:
+            self.stored[signature] = failure
+        return failure
 
     def _signature(self, failing: Failing, guilty: Blame) -> str:
         """Six digits of a hash of what makes failures alike: kind, guilty level, the reduced graph's ops and its dtypes."""

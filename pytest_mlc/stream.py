@@ -1,7 +1,8 @@
 """The stream of fresh programs of one process: case i of lane k is the same program on every machine and in every run.
 
 Each case has a goal, an (op, dtype) of the registry, so that every op is exercised over every dtype it accepts; palettes of
-shapes rotate, so that the reference stays warm; one case in eight carries special values, one in forty is large.
+shapes rotate, so that the reference stays warm. One case in four is about a rewrite rule instead, one in eight carries special
+values, one in eight is long, one in forty has large tensors, and one in twelve is an earlier program with one thing changed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from mlc_strategies.ingredients import placeable
 from mlc_strategies.recipe import Config, Program, build
 from mlc_strategies.rule_goals import goals as rule_goals
 from mlc_strategies.shapes import TRIPLES, Palette
+from mlc_strategies.variations import twin
 
 import mlc.ops
 from mlc.core import dtype as dt
@@ -23,9 +25,10 @@ from pytest_mlc.variants import VARIANTS
 
 # Cases that share a palette before the next one comes.
 EPOCH = 60
-SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, LARGE_EVERY, RULE_EVERY = 8, 20, 3, 40, 4
-# Options that take turns: everything checked, steps that are not fused (more of them, and more memory to plan), other targets.
-CHECK_EVERY, UNFUSED_EVERY, TARGET_EVERY = 10, 6, 12
+SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, LARGE_EVERY, RULE_EVERY, LONG_EVERY, TWIN_EVERY = 8, 20, 3, 40, 4, 8, 12
+# Options that take turns: everything checked (all others verify after each stage), nothing checked as users run it, steps that are not
+# fused (more of them, and more memory to plan), other targets.
+CHECK_EVERY, UNCHECKED_EVERY, UNFUSED_EVERY, TARGET_EVERY = 10, 4, 6, 12
 
 
 @dataclass
@@ -48,15 +51,17 @@ def targets() -> tuple[str, ...]:
 
 
 def options_for(i: int) -> dict[str, str]:
-    """The options that case number i is compiled under, where they are not the defaults."""
-    found = {}
-    if i % CHECK_EVERY == 5:
-        found["check"] = "2"
+    """The options that case number i is compiled under; those that are not named have their defaults."""
+    found = {"check": "2" if i % CHECK_EVERY == 5 else "0" if i % UNCHECKED_EVERY == 0 else "1"}
     if i % UNFUSED_EVERY == 2:
         found["disable_passes"] = "fuse"
     if i % TARGET_EVERY == 7 and targets():
         found["target"] = targets()[i // TARGET_EVERY % len(targets())]
     return found
+
+
+def _large(i: int) -> bool:
+    return i % LARGE_EVERY == LARGE_EVERY // 2
 
 
 class Stream:
@@ -72,6 +77,7 @@ class Stream:
         for each in (self.goals, self.rules):
             random.Random(f"goals {settings.seed}").shuffle(each)
         self.evaluator = BoundsEvaluator()
+        self.latest: dict[int, Program] = {}
 
     def _goal(self, i: int) -> dict:
         """The goal of case i as a field of its config: a rewrite rule in every fourth case, else an (op, dtype)."""
@@ -80,18 +86,37 @@ class Stream:
             return {"rule": self.rules[(rules * self.lanes + self.lane) % len(self.rules)]}
         return {"goal": self.goals[((i - rules) * self.lanes + self.lane) % len(self.goals)]} if self.goals else {}
 
+    def _config(self, i: int) -> Config:
+        """What case i may be made of."""
+        epoch = self.lane * (len(TRIPLES) // 3 + 1) + i // EPOCH
+        # Every other case with a rule is special, too: rules differ in NaN, infinities and signed zeros.
+        common = {"special": i % SPECIAL_EVERY in (1, SPECIAL_EVERY - 1), **self._goal(i)}
+        if _large(i):
+            palette = Palette.large(self.settings.seed + (i * self.lanes + self.lane) // LARGE_EVERY)
+            return Config(palette, self.settings.ops, self.dtypes, steps=(0, 3), **common)
+        long = i % LONG_EVERY == LONG_EVERY - 2
+        return Config(Palette.number(self.settings.seed + epoch), self.settings.ops, self.dtypes, steps=(15, 40) if long else (0, 8), long=long, **common)
+
+    def _program(self, i: int) -> Program:
+        """The program of case i, if it is none of the twins; the last ones are kept."""
+        if i not in self.latest:
+            source = random.Random(f"{self.settings.seed} {self.lane}/{self.lanes} {i}")
+            self.latest[i] = build(source, self._config(i), self.evaluator)
+            while len(self.latest) > TWIN_EVERY:
+                del self.latest[next(iter(self.latest))]
+        return self.latest[i]
+
+    def _twin(self, i: int) -> tuple[int, Program]:
+        """A case before number i, and its program with one thing changed."""
+        source = random.Random(f"{self.settings.seed} {self.lane}/{self.lanes} {i}")
+        older = i - source.randint(1, TWIN_EVERY - 2)
+        older -= _large(older)
+        return older, twin(source, self._program(older), self._config(older), self.evaluator)
+
     def case(self, i: int) -> Fresh:
         """Case number i."""
-        source = random.Random(f"{self.settings.seed} {self.lane}/{self.lanes} {i}")
-        number = i * self.lanes + self.lane
-        epoch = self.lane * (len(TRIPLES) // 3 + 1) + i // EPOCH
-        # Every other case with a rule, too: rules differ in NaN, infinities and signed zeros.
-        special = i % SPECIAL_EVERY in (1, SPECIAL_EVERY - 1)
-        large = i % LARGE_EVERY == LARGE_EVERY // 2
-        palette = Palette.large(self.settings.seed + number // LARGE_EVERY) if large else Palette.number(self.settings.seed + epoch)
-        config = Config(palette, self.settings.ops, self.dtypes, steps=(0, 3) if large else (0, 8), special=special,
-                        **self._goal(i))
+        model, program = self._twin(i) if i % TWIN_EVERY == TWIN_EVERY - 1 else (i, self._program(i))
         names = list(VARIANTS)
-        variant = "threads" if large else names[i // VARIANT_EVERY % len(names)] if i % VARIANT_EVERY == 1 else ""
-        return Fresh(number, build(source, config, self.evaluator), special, i % JIT_EVERY == JIT_EVERY - 1, variant,
+        variant = "threads" if _large(i) else names[i // VARIANT_EVERY % len(names)] if i % VARIANT_EVERY == 1 else ""
+        return Fresh(i * self.lanes + self.lane, program, self._config(model).special, i % JIT_EVERY == JIT_EVERY - 1, variant,
                      options_for(i))

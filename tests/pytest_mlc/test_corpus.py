@@ -8,7 +8,7 @@ from mlc_strategies import Config, Palette, build
 
 from mlc.core import dtype as dt
 from mlc.graph import parse_graph, print_graph
-from pytest_mlc.corpus import Case, CaseError, dump, entries, load, read, write
+from pytest_mlc.corpus import Case, CaseError, dump, entries, keep, load, read, write
 
 
 def a_case():
@@ -77,3 +77,13 @@ def test_an_unreadable_or_vanished_file_is_told(tmp_path):
     for name in ("a.mlc", "gone.mlc"):
         with pytest.raises(CaseError, match=name):
             read(tmp_path / name)
+
+
+def test_cases_of_one_name_are_all_kept_and_the_same_case_once(tmp_path):
+    folder, one, other = tmp_path / "new", a_case(), Case(a_case().graph, [np.ones(2, np.float32)])
+    assert [keep(folder, "abc", case).name for case in (one, other, one, other)] == ["abc.mlc", "abc-2.mlc", "abc.mlc", "abc-2.mlc"]
+    again = Case(one.graph, one.args, {"kind": "crash"})
+    assert keep(folder, "abc", again).name == "abc.mlc" and read(folder / "abc.mlc").facts == {"kind": "crash"}
+    assert read(folder / "abc-2.mlc").args[0].tobytes() == other.args[0].tobytes()
+    (folder / "cut.mlc").write_text("; mlc-case 1")
+    assert keep(folder, "cut", one).name == "cut-2.mlc"

@@ -39,6 +39,17 @@ ON_OP = '''
         return right(graph)
     mlc.compile.compile_graph = broken
 '''
+BROKEN_CACHE = '''
+    import mlc.compile as c
+    right = c._from_cache
+    def wrong(*a):
+        found = right(*a)
+        if found is not None:
+            run = found.run
+            found.run = lambda inputs: [(o ^ 1).astype(o.dtype) for o in run(inputs)]
+        return found
+    c._from_cache = wrong
+'''
 ON_JAX_OP = '''
     import mlc.ops, ctypes
     object.__setattr__(mlc.ops.REGISTRY["rev"], "jax", lambda jnp, lax, x, *, axes: ctypes.string_at(0))
@@ -77,6 +88,7 @@ def test_a_campaign_reports_what_it_did_and_deselects_other_tests(project):
     found = summary(project)
     assert found["cases"] == found["generated"] == 25 and found["seed"] == 5 and found["failures"] == 0 and found["valid_fraction"] == 1.0
     assert {"seconds", "cases_per_second", "vacuous", "findings_about_reference", "ops", "passes_fired"} <= found.keys()
+    assert found["first_failure"] is None and found["options"]["disable_passes=fuse"] == 4 and found["options"]["check=2"] == 2
     assert len(found["ops"]) > 20 and sum(found["ops"].values()) > 100 and found["vacuous"] <= 2 and found["passes_fired"]
 
 
@@ -122,6 +134,16 @@ def test_a_broken_rewrite_is_named(project):
     project.plant(BROKEN_RULE)
     text = project("--mlc-fuzz-budget", "25", "--mlc-fuzz-ops", "tanh,neg", "--mlc-fuzz-dtypes", "f32", status=1)
     assert re.search(r"guilty: pass simplify, rewrite \d+ of \d+ \(tanh-forgets-the-sign\)", text) and "smallest: 2 nodes" in text
+
+
+def test_a_broken_cache_is_blamed_and_its_case_replayed(project, monkeypatch):
+    monkeypatch.delenv("MLC_CACHE")
+    project.plant(BROKEN_CACHE)
+    text = project("--mlc-fuzz-budget", "60", "--mlc-fuzz-ops", "neg", "--mlc-fuzz-dtypes", "i32", "-x", "--mlc-fuzz-report", "report", status=1)
+    assert "guilty: cache" in text
+    found = summary(project)
+    assert found["options"]["variant cached"] >= 1 and found["first_failure"]["case"] > 0 and found["first_failure"]["seconds"] > 0
+    assert "guilty: cache" in project("--mlc-fuzz-replay", found["failing"][0]["stored"], status=1)
 
 
 @pytest.mark.parametrize("what, says", [

@@ -88,11 +88,11 @@ def test_two_parameters_of_one_name_are_refused():
 
 def test_many_parameters_are_declared_in_linear_time():
     import time
-    started = time.perf_counter()
+    started = time.process_time()
     g = Graph("g")
     for k in range(20_000):
         g.parameter(f"p{k}", F)
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 3.0
 
 
 def test_equality_is_by_text():

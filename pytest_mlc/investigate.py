@@ -14,7 +14,7 @@ from pytest_mlc import corpus, repro
 from pytest_mlc.blame import Blame, blame
 from pytest_mlc.child import ChildError
 from pytest_mlc.corpus import Case
-from pytest_mlc.executor import CARRIED, Compiler, Outcome, options_of
+from pytest_mlc.executor import CARRIED, TIMEOUT, Compiler, Outcome, options_of
 from pytest_mlc.oracle import Verdict, judge
 from pytest_mlc.reduce import reduce_case, threshold
 from pytest_mlc.reference import Reference
@@ -92,26 +92,29 @@ class Investigator:
             known.append(self._finish(failing, guilty, failing.case, "", path))
             return known[-1]
 
+        hangs = again.outcome.kind == "hang"  # waited for once a candidate, and once for its level
+
         def still(candidate: Case) -> bool:
             found = attempt(self.compiler, candidate)
-            return found is not None and found.essence == again.essence and self._blame(found).guilty == guilty.guilty
+            return found is not None and found.essence == again.essence and (hangs or self._blame(found).guilty == guilty.guilty)
         begun = time.monotonic()
-        small = reduce_case(_plainer(failing.case, still), still, seconds)
+        small = reduce_case(failing.case if hangs else _plainer(failing.case, still), still, seconds)
         self.compiler.stop()
         last = attempt(self.compiler, small) or again
         edge = threshold(small, still) if time.monotonic() - begun < seconds else ""
-        failure = self._finish(last, self._blame(last), last.case, edge, path)
+        failure = self._finish(last, guilty if hangs else self._blame(last), last.case, edge, path)
         known.append(failure)
         return failure
 
     def _blame(self, failing: Failing) -> Blame:
         """The guilty level; where all are right, the cache if all is well without it, else the stage or variant that failed."""
         case, outcome = failing.case, failing.outcome
-        if outcome.kind == "hang":
-            return Blame("compiling or running", detail="it does not end")  # each level would have to be waited for
-        found = blame(self.compiler, case.graph, case.args, options=options_of(case.facts))
+        hangs = outcome.kind == "hang"
+        found = blame(self.compiler, case.graph, case.args, options=options_of(case.facts), timeout=TIMEOUT if hangs else 2 * TIMEOUT)
         if found.guilty != "none":
             return found
+        if hangs:
+            return Blame("compiling or running", detail="it does not end")
         without = Case(case.graph, case.args, {**case.facts, "guilty": ""})
         if attempt(self.compiler, without, cache=False) is None and attempt(self.compiler, without) is not None:
             return Blame(CACHE, detail="right without the persistent cache")

@@ -19,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("mlc")
     add = group.addoption
     add("--mlc-fuzz", action="store_true", default=False, help="run mlc's fuzz campaign against JAX: the stored cases, then fresh graphs until the "
-        "budget ends; other tests are deselected")
+        "budget ends; other tests are deselected; with -x it ends at the first failing case")
     add("--mlc-fuzz-budget", metavar="TIME|N", default="60s", help="wall time (60s, 30m, 2h) or a number of graphs over all workers; default 60s")
     add("--mlc-fuzz-seed", metavar="N", type=int, default=None, help="seed of the campaign; drawn and printed when not given")
     add("--mlc-fuzz-shard", metavar="I/N", default="1/1", help="explore part I of N; shards explore different graphs")

@@ -146,6 +146,16 @@ def test_a_broken_cache_is_blamed_and_its_case_replayed(project, monkeypatch):
     assert "guilty: cache" in project("--mlc-fuzz-replay", found["failing"][0]["stored"], status=1)
 
 
+def test_a_patched_mlc_is_fuzzed_in_its_own_process(project, monkeypatch):
+    (project.path / "trial.py").write_text("def loose_tanh():" + BROKEN_TANH)
+    monkeypatch.setenv("PYTHONPATH", str(project.path))
+    monkeypatch.setenv("MLC_FUZZ_PRELOAD", "trial:loose_tanh")
+    text = project("--mlc-fuzz-budget", "40", "--mlc-fuzz-ops", "tanh", "--mlc-fuzz-dtypes", "f32", "-x", "--mlc-fuzz-report", "report", status=1)
+    assert "guilty: kernels" in text and "1 distinct failures (1 cases)" in text
+    monkeypatch.delenv("MLC_FUZZ_PRELOAD")
+    project("--mlc-fuzz-replay", summary(project)["failing"][0]["stored"])
+
+
 @pytest.mark.parametrize("what, says", [
     pytest.param("ctypes.string_at(0)", r"CRASH  signal 11 \(SIGSEGV\)", id="crash"),
     pytest.param("raise ArithmeticError('no luck')", "ERROR  ArithmeticError: no luck", id="error", marks=pytest.mark.nightly),

@@ -20,18 +20,21 @@ from mlc.core.dims import TensorType
 from mlc.core.dtype import DType
 from mlc.graph.graph import Graph, Node
 from mlc.graph.interpreter import apply_node, evaluate
-from mlc.ops.base import REGISTRY, Domain
+from mlc.ops.base import CONTRACTION, REDUCTION, REGISTRY, Domain
 
 MAX_PARAMETERS = 8
 # Share of elements of a new node that may be NaN or infinite when arguments are dense.
 MAX_SPECIAL = 0.2
+# Share of steps that repeat an earlier one, exactly or nearly.
+REPEATS = 1 / 7
 LEAVES = ("parameter", "constant")
 
 
 @dataclass(frozen=True)
 class Config:
     """What may be drawn. `ops` None means all; `goal` is an (op name, dtype) that must be in the graph if it can be; so is
-    `rule`, the name of a rewrite rule or of a temptation (`mlc_strategies.rule_goals`), with a near miss beside it."""
+    `rule`, the name of a rewrite rule or of a temptation (`mlc_strategies.rule_goals`), with a near miss beside it. `long`:
+    values are read again late and often, and contractions and reductions abound, so that memory has to be planned."""
 
     palette: Palette = field(default_factory=lambda: Palette.number(0))
     ops: tuple[str, ...] | None = None
@@ -41,6 +44,7 @@ class Config:
     goal: tuple[str, DType] | None = None
     rule: str | None = None
     idioms: bool = True
+    long: bool = False
 
     def allows(self, name: str) -> bool:
         return self.ops is None or name in self.ops
@@ -165,6 +169,14 @@ class Builder:
                 found.append(i)
         return found
 
+    def _recent(self, accept: Callable[[TensorType], bool], count: int) -> list[int]:
+        """The latest of the pool; in a long graph often the oldest instead, results before leaves."""
+        found = self.pool(accept)
+        if self.config.long and len(found) > count and self.draws.chance(0.4):
+            results = [i for i in found if self.graph.nodes[i].op.name not in LEAVES]
+            found = (results or found)[::-1]
+        return found[:count]
+
     def inside(self, node: int, domain: Domain) -> bool:
         """Whether a value lies in the domain for nine elements of ten (floats; ints always do)."""
         array = self.evaluator.array(self.values[node])
@@ -180,7 +192,7 @@ class Builder:
 
     def any_operand(self, dtype: DType, domain: Domain = values.ORDINARY, min_rank: int = 0) -> int:
         """An operand of any shape: an earlier value, one converted, or a fresh one."""
-        known = self.pool(lambda t: t.dtype is dtype and t.rank >= min_rank)[:8]
+        known = self._recent(lambda t: t.dtype is dtype and t.rank >= min_rank, 8)
         if known and not self.draws.chance(0.15):
             node = self.draws.choice(known)
             if self.inside(node, domain):
@@ -214,7 +226,7 @@ class Builder:
 
     def operand(self, type: TensorType, domain: Domain = values.ORDINARY) -> int:
         """An operand of exactly this type: an earlier value, one broadcast, a constant or a fresh one."""
-        known = [i for i in self.pool(lambda t: t == type)[:6] if self.inside(i, domain)]
+        known = [i for i in self._recent(lambda t: t == type, 6) if self.inside(i, domain)]
         if known and not self.draws.chance(0.2):
             return self.draws.choice(known)
         if type.rank and self.config.allows("broadcast_in_dim") and self.draws.chance(0.3):
@@ -236,7 +248,7 @@ class Builder:
     def step(self, name: str | None = None, dtype: DType | None = None) -> int | None:
         """Add one op (drawn if not named) over one of the dtypes it accepts."""
         from mlc_strategies.ingredients import ingredient, placeable
-        name = name or self.draws.choice(placeable(self.config))
+        name = name or self.draws.choice(self._heavy() if self.config.long and self.draws.chance(0.25) else placeable(self.config))
         options = [d for d in REGISTRY[name].dtypes if d in self.config.dtypes]
         if not options:
             return None
@@ -246,9 +258,16 @@ class Builder:
             dtype = self.draws.choice(present) if present and self.draws.chance(0.8) else self.draws.choice(options)
         return ingredient(name)(self, REGISTRY[name], dtype)
 
+    def _heavy(self) -> list[str]:
+        """The ops whose results are stored: contractions and reductions; all ops where the config allows none."""
+        from mlc_strategies.ingredients import placeable
+        names = placeable(self.config)
+        return [n for n in names if REGISTRY[n].fusion in (CONTRACTION, REDUCTION)] + ["dot_general"] * 4 * ("dot_general" in names) or names
+
     def grow(self) -> None:
         """Reach the goal, then add steps and idioms."""
         from mlc_strategies.idioms import IDIOMS
+        from mlc_strategies.variations import repeat
         if self.config.goal:
             for _ in range(3):
                 made = self.step(*self.config.goal)
@@ -262,8 +281,28 @@ class Builder:
                 floats = [d for d in self.config.dtypes if d.is_float]
                 if floats:
                     self.draws.choice(IDIOMS)(self, self.draws.choice(floats))
+            elif self.draws.chance(REPEATS):
+                repeat(self)
             else:
                 self.step()
+        if self.config.long:
+            self._gather()
+
+    def _gather(self) -> None:
+        """Join values of one type that nothing reads yet, so that a long graph has few outputs and many values on the way."""
+        names = [n for n in ("add", "max", "sub") if self.config.allows(n)]
+        for _ in range(8 if names else 0):
+            read = {k for node in self.graph.nodes for k in node.inputs}
+            by_type: dict[TensorType, list[int]] = {}
+            for i in self.pool(lambda t: True):
+                if i not in read and i not in self.shunned and self.graph.nodes[i].op.name not in LEAVES:
+                    by_type.setdefault(self.type(i), []).append(i)
+            pairs = [(ends[-1], ends[0]) for type, ends in by_type.items() if len(ends) > 1]
+            fitting = [(name, pair) for pair in pairs for name in names if self.type(pair[0]).dtype in REGISTRY[name].dtypes]
+            if not fitting:
+                return
+            name, pair = self.draws.choice(fitting)
+            self.emit(name, pair)
 
     def _reach_rule(self) -> None:
         """An instance of the rule, mostly a near miss of it, and often a temptation."""
@@ -281,7 +320,7 @@ class Builder:
         tensors = [i for i in self.pool(lambda t: True) if self.graph.nodes[i].op.name not in LEAVES and i not in self.shunned]
         if not tensors:
             tensors = self.pool(lambda t: True) or [self.source(TensorType((), self.draws.choice(self.config.dtypes)), values.ORDINARY)]
-        ends = [i for i in tensors if i not in read][:3] or tensors[:1]
+        ends = [i for i in tensors if i not in read][:6 if self.config.long else 3] or tensors[:1]
         if self.draws.chance(0.4):
             ends.append(self.draws.choice(tensors))
         if self.draws.chance(0.03) and self.graph.params:

@@ -95,7 +95,8 @@ class Stream:
             palette = Palette.large(self.settings.seed + (i * self.lanes + self.lane) // LARGE_EVERY)
             return Config(palette, self.settings.ops, self.dtypes, steps=(0, 3), **common)
         long = i % LONG_EVERY == LONG_EVERY - 2
-        return Config(Palette.number(self.settings.seed + epoch), self.settings.ops, self.dtypes, steps=(15, 40) if long else (0, 8), long=long, **common)
+        steps = (15, 40) if long else (0, 8)
+        return Config(Palette.number(self.settings.seed + epoch), self.settings.ops, self.dtypes, steps, long=long, **common)
 
     def _program(self, i: int) -> Program:
         """The program of case i, if it is none of the twins; the last ones are kept."""

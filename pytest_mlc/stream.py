@@ -94,9 +94,13 @@ class Stream:
         if _large(i):
             palette = Palette.large(self.settings.seed + (i * self.lanes + self.lane) // LARGE_EVERY)
             return Config(palette, self.settings.ops, self.dtypes, steps=(0, 3), **common)
-        long = i % LONG_EVERY == LONG_EVERY - 2
-        steps = (15, 40) if long else (0, 8)
-        return Config(Palette.number(self.settings.seed + epoch), self.settings.ops, self.dtypes, steps, long=long, **common)
+        if i % LONG_EVERY == LONG_EVERY - 2:
+            # Three dtypes and few shapes, because the reference pays for each op in each of them.
+            some = {common["goal"][1] if "goal" in common else self.dtypes[0], dt.f32, dt.i32}
+            dtypes = tuple(d for d in self.dtypes if d in some)
+            palette = Palette.plain(self.settings.seed + self.lane + i // (LONG_EVERY * EPOCH))
+            return Config(palette, self.settings.ops, dtypes, steps=(15, 40), long=True, **common)
+        return Config(Palette.number(self.settings.seed + epoch), self.settings.ops, self.dtypes, steps=(0, 8), **common)
 
     def _program(self, i: int) -> Program:
         """The program of case i, if it is none of the twins; the last ones are kept."""

@@ -23,16 +23,23 @@ MAX_RANK = 5
 
 @dataclass(frozen=True)
 class Palette:
-    """The sizes and shapes that one stretch of a campaign uses; `max_elements` bounds every tensor."""
+    """The sizes and shapes that one stretch of a campaign uses; `max_elements` bounds every tensor,
+    `max_rank` those that graphs start from."""
 
     sizes: tuple[int, ...]
     max_elements: int = 4096
+    max_rank: int = MAX_RANK
 
     @classmethod
     def number(cls, n: int) -> Palette:
         """Palette n (any integer: they repeat)."""
         a, b, c = TRIPLES[n % len(TRIPLES)]
         return cls(tuple(dict.fromkeys((a, b, c))))
+
+    @classmethod
+    def plain(cls, n: int) -> Palette:
+        """Vectors and matrices in the sizes of palette n: for long graphs, which would else need very many references."""
+        return cls(cls.number(n).sizes, max_rank=2)
 
     @classmethod
     def large(cls, n: int) -> Palette:
@@ -46,7 +53,7 @@ class Palette:
         middle = self.sizes[len(self.sizes) // 2]
         wanted = [(big,), (), (small, big), (middle, small), (middle, middle), (2, small, middle), (middle, 1, small), (2, 1, 3, middle),
                   (1, 2, 2, 1, big)]
-        return tuple(s for s in dict.fromkeys(wanted) if self.fits(s))
+        return tuple(s for s in dict.fromkeys(wanted) if len(s) <= self.max_rank and self.fits(s))
 
     def fits(self, shape: tuple[int, ...]) -> bool:
         return len(shape) <= MAX_RANK and math.prod(shape) <= self.max_elements

@@ -83,7 +83,8 @@ def _attribute(draws: Draws, node: Node, rank: int) -> dict[str, Any]:
     if kind == "axes":
         attrs[name] = _axes(draws, value, rank)
     elif kind == "int":
-        attrs[name] = value + draws.choice([1, -1])
+        # No step to below zero: powers of integers and axes don't go there.
+        attrs[name] = value + draws.choice([1, -1] if value else [1])
     elif kind == "pairs":
         attrs[name] = _pairs(draws, value)
     elif kind == "ints" and {"start", "limit"} <= attrs.keys() and value and name != "strides":

@@ -257,6 +257,8 @@ class Instance:
             node = self.b._evaluated(self.b.graph.constant(self.scalars[type.dtype], type))
         else:
             node = self.b.operand(type, domain)
+            if node in self.bound.values() and self.draws.chance(0.85):
+                node = self.b.source(type, domain)  # two variables are two values, mostly
         self.bound.setdefault(var.name, node)
         return node
 
@@ -283,7 +285,10 @@ class Instance:
         node = self.b.graph.nodes[model]
         if len(node.inputs) != 1:
             return None
-        return self.b.emit(node.op.name, [self.b.operand(self.b.type(node.inputs[0]), domain)], node.attrs, node.type if node.op.typed else None)
+        operand = self.b.operand(self.b.type(node.inputs[0]), domain)
+        if operand == node.inputs[0]:
+            operand = self.b.source(self.b.type(operand), domain)
+        return self.b.emit(node.op.name, [operand], node.attrs, node.type if node.op.typed else None)
 
     def _attrs(self, pattern: Term, dtype: DType) -> dict:
         """What the pattern fixes; the rest of an elementwise op's is drawn."""

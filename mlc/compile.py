@@ -16,6 +16,7 @@ import numpy as np
 
 from mlc.core import options as opt
 from mlc.core.errors import OptionError, UnsupportedError
+from mlc.core.fingerprint import fingerprint
 from mlc.graph import Graph, evaluate, print_graph, verify
 from mlc.passes.manager import PassResult
 from mlc.passes.pipeline import describe_pipeline, run_pipeline
@@ -79,6 +80,15 @@ class LoadedExecutable:
         self.run = program.run
         self.pass_log: list[PassResult] = []
 
+    def save(self, path: str | os.PathLike, frontend: str = "") -> None:
+        """Write the same file again."""
+        from mlc.runtime.artifact import save
+        save(self.program, path)
+
+    @property
+    def graph(self) -> Graph:
+        raise UnsupportedError("a saved executable keeps the text of its graph, not the graph; use as_text('graph')")
+
     def as_text(self, stage: str = "optimized") -> str:
         texts = self.program.manifest.extra.get("texts", {})
         if stage not in texts:
@@ -101,6 +111,8 @@ def load_executable(path: str | os.PathLike) -> tuple[LoadedExecutable, str]:
 
 def compile_graph(graph: Graph) -> Executable:
     """Compile a graph under the options in force. Raises VerifyError, UnsupportedError or CodegenError."""
+    for name in opt.OPTIONS:
+        opt.get(name)  # a bad value of any option is refused here, not where it first matters
     if opt.get("check"):
         verify(graph, "capture")
     from mlc.codegen.target import get_target
@@ -145,11 +157,14 @@ def _dump(graph: Graph, lazy: Stages) -> None:
     folder = str(opt.get("dump"))
     if not folder:
         return
-    os.makedirs(folder, exist_ok=True)
-    for stage in STAGES:
-        text = print_graph(graph) if stage == "graph" else lazy.text(stage)
-        with open(os.path.join(folder, f"{graph.name}.{stage}.mlc"), "w", encoding="utf-8") as file:
-            file.write(text)
+    name = f"{graph.name}-{fingerprint(print_graph(graph))[:8]}"  # functions may share a name
+    try:
+        os.makedirs(folder, exist_ok=True)
+        for stage in STAGES:
+            with open(os.path.join(folder, f"{name}.{stage}.mlc"), "w", encoding="utf-8") as file:
+                file.write(print_graph(graph) if stage == "graph" else lazy.text(stage))
+    except OSError as error:
+        raise OptionError(f"dump={folder!r} (MLC_DUMP) is no folder to write to: {error}") from None
 
 
 def level_runs(graph: Graph, args: Sequence[np.ndarray]) -> Iterator[tuple[str, Callable[[], list[np.ndarray] | None]]]:

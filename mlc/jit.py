@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 import json
 import os
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from numpy import ndarray
 
 from mlc.core import options as opt
+from mlc.core.locks import ForkSafeLock
 
 __all__ = ["Compiled", "Jit", "Lowered", "jit", "load"]
 
@@ -76,7 +76,7 @@ class Jit:
         self._has_statics = self.statics.any
         self._variants: dict[tuple, Any] = {}
         self._flat: dict[tuple, Any] = {}  # the same variants, by dtypes and shapes alone, for calls with arrays only
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock()
         functools.update_wrapper(self, fn, updated=())
 
     def __repr__(self) -> str:
@@ -195,6 +195,10 @@ class Compiled:
     def save(self, path: str | os.PathLike) -> None:
         """Write the artifact that `mlc.load` reads. UnsupportedError for argument trees that cannot be described in it."""
         self.executable.save(path, json.dumps(self.signature.to_json()))
+
+    def __reduce__(self):
+        from mlc.core.errors import UnsupportedError
+        raise UnsupportedError("a compiled function holds machine code and cannot be pickled or copied; use its save(path) and mlc.load(path)")
 
 
 def load(path: str | os.PathLike) -> Compiled:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from mlc.codegen.module import emit_module, placed_buffers
 from mlc.codegen.target import Target, assembly, compile_object
 from mlc.core import options as opt
+from mlc.core.locks import lazy
 from mlc.graph import Graph, print_graph
 from mlc.kernel.cost import kernel_cost, program_cost
 from mlc.kernel.ir import Kernel, KernelGraph
@@ -35,7 +35,7 @@ class Stages:
     def __init__(self, graph: Graph, target: Target):
         self.graph, self.target = graph, target
 
-    @cached_property
+    @lazy
     def _passes(self) -> tuple[Graph, list[PassResult]]:
         return run_pipeline(self.graph)
 
@@ -48,7 +48,7 @@ class Stages:
         """What each pass did, and fusion and the memory plan after them."""
         return [*self._passes[1], self._fusion[1], self._plan[1]]
 
-    @cached_property
+    @lazy
     def _fusion(self) -> tuple[KernelGraph, PassResult]:
         begun = time.perf_counter()
         found = partition(self.optimized)
@@ -59,7 +59,7 @@ class Stages:
         return found, PassResult(None, True, name="fuse", version=FUSE_VERSION, nodes_before=len(self.optimized), nodes_after=len(found.steps),
                                  milliseconds=(time.perf_counter() - begun) * 1e3, notes=refused)
 
-    @cached_property
+    @lazy
     def schedules(self) -> dict[Kernel, Schedule]:
         found = {k: schedule_for(k, self.target.vector_bits // 8, self.target.vector_registers) for k in self._fusion[0].kernels()}
         if opt.get("check"):
@@ -68,7 +68,7 @@ class Stages:
                 verify_kernel(kernel, schedule)
         return found
 
-    @cached_property
+    @lazy
     def loops(self) -> dict[Kernel, LoopKernel]:
         found = lower_program(self._fusion[0], self.schedules)
         if opt.get("check"):
@@ -80,12 +80,12 @@ class Stages:
                     text.text_round_trips(kernel, "lowering")
         return found
 
-    @cached_property
+    @lazy
     def spilled(self) -> dict[Kernel, list[Buffer]]:
         """Scratch that is too large for the stack, per kernel: it gets a place in the arena."""
         return {k: [b for b in placed_buffers(loop) if b.role == "scratch"] for k, loop in self.loops.items()}
 
-    @cached_property
+    @lazy
     def kernels(self) -> KernelGraph:
         """The partition, its steps in the order that they run."""
         found = order_program(self._fusion[0], self.spilled)
@@ -93,7 +93,7 @@ class Stages:
             text_round_trips(found, self.schedules, "fuse")
         return found
 
-    @cached_property
+    @lazy
     def _plan(self) -> tuple[ProgramPlan, PassResult]:
         return plan_program(self.kernels, self.spilled)
 
@@ -101,7 +101,7 @@ class Stages:
     def plan(self) -> ProgramPlan:
         return self._plan[0]
 
-    @cached_property
+    @lazy
     def llvm(self) -> str:
         calls = [(self.loops[step.kernel], self.plan.places(k, step)) for k, step in enumerate(self.kernels.steps)]
         return emit_module(calls, self.target, [self.plan.dead_before(k) for k in range(len(calls))] if opt.get("check") else ())

@@ -1,8 +1,10 @@
 """The compile driver: cache hits skip the compiler, texts come on demand, dumps, saved executables, blame's levels."""
 
 import os
+import pickle
 import subprocess
 import sys
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import mlc
 from mlc.compile import STAGES, compile_graph, trace_levels
 from mlc.core import dtype as dt
 from mlc.core.dims import TensorType
-from mlc.core.errors import ArtifactError, OptionError
+from mlc.core.errors import ArtifactError, OptionError, ShapeError, UnsupportedError
 from mlc.graph import Graph
 from mlc.stages import Stages
 
@@ -87,7 +89,11 @@ def test_the_dump_folder_receives_every_stage(tmp_path):
     with mlc.options(cache=False, dump=str(tmp_path / "dump")):
         executable = compile_graph(small_graph())
     for stage in STAGES:
-        assert (tmp_path / "dump" / f"small.{stage}.mlc").read_text(encoding="utf-8") == executable.as_text(stage)
+        (file,) = (tmp_path / "dump").glob(f"small-*.{stage}.mlc")
+        assert file.read_text(encoding="utf-8") == executable.as_text(stage)
+    (tmp_path / "file").touch()
+    with mlc.options(cache=False, dump=str(tmp_path / "file")), pytest.raises(OptionError, match="MLC_DUMP"):
+        compile_graph(small_graph())
 
 
 def test_analyses_count_flops_and_bytes():
@@ -106,6 +112,13 @@ def test_saved_executables_keep_texts_and_analyses(tmp_path):
     loaded = mlc.load(path)
     assert loaded(X, W).tobytes() == exe(X, W).tobytes()
     assert loaded.as_text("kernels") == exe.as_text("kernels") and loaded.cost_analysis() == exe.cost_analysis()
+    loaded.save(tmp_path / "again.mlc")
+    assert mlc.load(tmp_path / "again.mlc")(X, W).tobytes() == exe(X, W).tobytes()
+    with pytest.raises(UnsupportedError, match="as_text"):
+        _ = loaded.graph
+    for copy in (pickle.dumps, deepcopy):
+        with pytest.raises(UnsupportedError, match="save"):
+            copy(exe)
     damaged = bytearray(path.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     path.write_bytes(damaged)
@@ -132,3 +145,52 @@ def test_check_0_calls_no_verifier(monkeypatch):
     monkeypatch.setattr("mlc.plan.verify_plan", lambda *a: pytest.fail("the plan verifier ran"))
     with mlc.options(check=0, cache=False):
         compile_graph(small_graph())
+
+
+@pytest.mark.parametrize(("function", "message"), [
+    (lambda x: mlc.numpy.broadcast_to(x, (2**31,) * 3).sum(), "fewer than"),
+    (lambda x: mlc.numpy.zeros(2**62) + x, "fewer than"),
+    (lambda x: mlc.numpy.zeros((0, 2**40, 2**40)) + x, "fewer than"),
+    (lambda x: mlc.numpy.ones((1,) * 70) + x, "at most 64")], ids=["broadcast", "long", "empty", "rank 70"])
+def test_arrays_that_cannot_exist_are_refused_where_they_are_made(function, message):
+    with pytest.raises(ShapeError, match=message):
+        mlc.jit(function)(1.0)
+
+
+def test_types_that_cannot_exist_are_refused_in_specs():
+    with pytest.raises(ShapeError, match="bytes"):
+        mlc.jit(lambda x: x + 1).lower(mlc.spec("f64[4000000000,4000000000]"))
+
+
+def test_every_option_is_checked_when_compiling(monkeypatch):
+    monkeypatch.setenv("MLC_THREADS", "0")
+    with pytest.raises(OptionError, match="MLC_THREADS"):
+        compile_graph(small_graph())
+
+
+def test_a_child_forked_while_a_thread_compiles_can_compile():
+    script = """
+import os, threading, time
+import numpy as np, mlc
+def slow(x):
+    for i in range(1500):
+        x = x * 1.5 + i
+    return x
+f = mlc.jit(slow)
+f(np.ones(2, np.float32))
+for delay in (0.05, 0.15):
+    thread = threading.Thread(target=f, args=(np.ones(int(delay * 100), np.float32),))
+    thread.start()
+    time.sleep(delay)
+    child = os.fork()
+    if child == 0:
+        f(np.ones(4, np.float32))
+        assert mlc.jit(lambda x: x + 1)(np.ones(3, np.float32)).sum() == 6
+        assert float(mlc.numpy.sum(mlc.asarray(np.ones(3)))) == 3
+        os._exit(0)
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], env=os.environ | {"MLC_CACHE": "0"},
+                          capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr

@@ -71,6 +71,22 @@ def static_shape(shape: Shape, where: str = "this shape") -> tuple[int, ...]:
     return shape
 
 
+# NumPy's own limits: arrays of more axes or bytes cannot exist, not even empty ones.
+MAX_RANK, MAX_BYTES = 64, 2**63 - 1
+
+
+def require_addressable(what: str, type: TensorType) -> None:
+    """ShapeError if no array of this type can exist: over 64 axes, or 2^63 bytes (axes of length 0 counted as 1)."""
+    if len(type.shape) > MAX_RANK:
+        raise ShapeError(f"{what}: {len(type.shape)} axes; arrays have at most {MAX_RANK}")
+    nbytes = type.dtype.itemsize
+    for dim in type.shape:
+        if dim.__class__ is int and dim > 1:
+            nbytes *= dim
+    if nbytes > MAX_BYTES:
+        raise ShapeError(f"{what}: {type} would have {nbytes} bytes; an array has fewer than 2^63")
+
+
 _SPEC = re.compile(r"\s*([a-z]+[0-9]*)\s*\[([^\]]*)\]\s*")
 
 
@@ -117,7 +133,10 @@ def normalize_axes(axes: object, rank: int, what: str) -> tuple[int, ...]:
     """None (all), an int, or ints, possibly negative -> sorted unique axes; ShapeError otherwise."""
     if axes is None:
         return tuple(range(rank))
-    given = (axes,) if hasattr(axes, "__index__") else tuple(axes)
+    try:
+        given = (axes,) if hasattr(axes, "__index__") else tuple(axes)
+    except TypeError:
+        raise ShapeError(f"{what}: axis must be an int, several ints or None, got {axes!r}") from None
     found = tuple(sorted(normalize_axis(a, rank, what) for a in given))
     if len(set(found)) != len(found):
         raise ShapeError(f"{what}: axes {given} name one axis twice")

@@ -6,7 +6,6 @@ executable.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from mlc.core import options as opt
 from mlc.core.dims import TensorType
 from mlc.core.literal import Literal
+from mlc.core.locks import ForkSafeLock
 from mlc.frontend.array import Array
 from mlc.frontend.record import Tracer, refuse_leaked
 from mlc.frontend.source import here
@@ -156,7 +156,7 @@ def _snapshot(root: LazyArray) -> list[tuple[LazyArray, tuple]] | None:
 
 _LIMIT = 256
 _executables: OrderedDict[tuple, Any] = OrderedDict()
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 
 
 def _executable(graph: Graph):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mlc.core.dims import TensorType
+from mlc.core.dims import TensorType, require_addressable
 from mlc.core.dtype import DType
 from mlc.core.errors import ShapeError
 from mlc.core.literal import Literal
@@ -135,6 +135,8 @@ class Graph:
         return self._append(Node(definition, tuple(inputs), attrs, found, regions, meta))
 
     def _append(self, node: Node) -> int:
+        if node.type.__class__ is TensorType:
+            require_addressable(node.op.name, node.type)
         self.nodes.append(node)
         return len(self.nodes) - 1
 

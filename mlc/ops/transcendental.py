@@ -100,7 +100,8 @@ rsqrt = _unary(
 
 def _pow(x, y):
     """Floats: `vecmath.pow`. Ints: square and multiply over every bit of the exponent, modulo 2^n (`jnp.power` takes six bits only:
-    jax-ml/jax#5987); a negative exponent counts as 0."""
+    jax-ml/jax#5987); a negative exponent gives the
+    exact power truncated towards zero, as XLA's: 1 and -1 for those bases, 0 for all others (0 too)."""
     if x.dtype.is_float:
         return vecmath.pow(x, y)
     one, total, square = ex.const(1, x.dtype), ex.const(1, x.dtype), x
@@ -109,7 +110,11 @@ def _pow(x, y):
         taken = ex.ne(live & ex.const(1 << bit, x.dtype), 0)
         total = total * ex.select(taken, square, one)
         square = square * square
-    return total
+    if x.dtype.kind == "u":
+        return total
+    minus = ex.select(ex.ne(y & one, 0), -one, one)
+    truncated = ex.select(ex.eq(x, 1), one, ex.select(ex.eq(x, -one), minus, ex.const(0, x.dtype)))
+    return ex.select(y < 0, truncated, total)
 
 
 def _np_pow(x, y):
@@ -120,13 +125,28 @@ def _np_pow(x, y):
         for _ in range(x.dtype.itemsize * 8):
             total = np.where(left & np.array(1, left.dtype) != 0, total * square, total)
             square, left = square * square, left >> np.array(1, left.dtype)
-    return total
+    if x.dtype.kind == "u":
+        return total
+    one = np.array(1, x.dtype)
+    truncated = np.where(x == 1, one, np.where(x == -1, np.where(y & one != 0, -one, one), np.array(0, x.dtype)))
+    return np.where(y < 0, truncated, total)
+
+
+def _jax_pow(jnp, lax, x, y):
+    """JAX, with a defined answer where it has none for integers (it takes the low six bits of a negative exponent)."""
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        return lax.pow(x, y)
+    if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
+        return jnp.power(x, y)
+    one, zero = lax.full_like(x, 1), lax.full_like(x, 0)
+    minus = lax.select(lax.ne(lax.bitwise_and(y, one), zero), lax.neg(one), one)
+    truncated = lax.select(lax.eq(x, one), one, lax.select(lax.eq(x, lax.neg(one)), minus, zero))
+    return lax.select(lax.lt(y, zero), truncated, jnp.power(x, lax.max(y, zero)))
 
 
 power = elementwise(
     "pow", version=1, dtypes=FLOATS + INTS, arity=2, scalar=_pow, numpy=_np_pow,
-    jax=lambda jnp, lax, x, y: lax.pow(x, y) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.power(x, lax.max(y, lax.full_like(y, 0))),
-    ulp=_ulp(3),
+    jax=_jax_pow, ulp=_ulp(3),
     inputs=(Domain(0, 10, edges=(0.0, -0.0, 1.0, -1.0, -2.0, inf, -inf, nan)),
             Domain(-4, 4, edges=(0.0, -0.0, 1.0, -1.0, 3.0, 0.5, -2.0, inf, -inf, nan))),
     cost=40.0)

@@ -7,7 +7,6 @@ Memory is C-contiguous in native byte order, aligned to the element; outputs, co
 from __future__ import annotations
 
 import ctypes
-import functools
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from mlc.codegen.target import Target, host_lacks
 from mlc.core.dtype import DType, as_dtype, parse_dtype
 from mlc.core.errors import ArtifactError, DtypeError, MlcError, ShapeError, UnsupportedError
 from mlc.core.fingerprint import array_digest, versions
+from mlc.core.locks import lazy
 from mlc.runtime.buffers import ArenaPool, address, aligned_empty, frozen
 from mlc.runtime.orc import Library
 from mlc.runtime.support import native_call, support
@@ -139,7 +139,7 @@ class Program:
         self._pool.give(arena)
         return results
 
-    @functools.cached_property
+    @lazy
     def _native(self) -> Callable | None:
         return self.native_function()
 

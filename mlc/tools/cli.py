@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from mlc.core.errors import CodegenError, MlcError, VerifyError
+from mlc.core.fingerprint import VERSION
 
 COMMANDS = {"opt": "mlc.tools.opt", "explain": "mlc.tools.explain", "bench": "mlc.tools.bench.run", "cache": "mlc.tools.cache"}
 
@@ -31,6 +32,7 @@ class Parser(argparse.ArgumentParser):
 def build_parser() -> Parser:
     """The parser of the whole command line."""
     parser = Parser(prog="mlc", description="Look into mlc, the compiler of tensor programs.")
+    parser.add_argument("--version", action="version", version=f"mlc {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     for name, module_name in COMMANDS.items():
         module = importlib.import_module(module_name)

@@ -1,6 +1,6 @@
 """Elementwise functions of two arrays. Each decomposes into graph ops as `jax.numpy` does, so that special values agree.
 
-Where `jax.numpy` itself is known to be wrong (integer powers past 63), the mathematical result is given.
+Where `jax.numpy` itself is known to be wrong (integer powers past 63 and below 0), the mathematical result is given, truncated towards zero.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def _concatenate(b: Builder, op: OpDef, dtype: DType) -> int | None:
     sizes = b.config.palette.sizes
     parts = [x]
     for _ in range(0 if b.draws.chance(0.05) else b.draws.integer(1, 2)):
-        fitting = [s for s in sizes if s + shape[axis] in sizes] or [shape[axis]]
+        fitting = [s for s in sizes if s + shape[axis] in sizes and b.config.palette.fits((*shape[:axis], s, *shape[axis + 1:]))] or [shape[axis]]
         part = list(shape)
         part[axis] = b.draws.choice(fitting)
         parts.append(b.operand(TensorType(part, dtype)))

@@ -123,6 +123,10 @@ class Builder:
         if self.closed or len(self.graph.params) >= MAX_PARAMETERS or self.draws.chance(0.1):
             return self.constant(type, domain)
         array = self.array(type, domain)
+        if self.config.special and self.draws.chance(0.15):
+            # An argument equal to an earlier one: comparisons, max and argmax meet ties between operands.
+            alike = [a for a in self.args if a.shape == array.shape and a.dtype == array.dtype]
+            array = self.draws.choice(alike).copy() if alike else array
         return self.bind(type, array, self.evaluator.leaf(type, array))
 
     def constant(self, type: TensorType, domain: Domain) -> int:
@@ -131,6 +135,8 @@ class Builder:
         if splat and self.draws.chance(0.5):
             return self.splat(type, domain)
         array = self.array(TensorType((), type.dtype) if splat else type, domain)
+        if not splat and not self.config.special and self.draws.chance(0.4):
+            array = values.strewn(self.rng, type, domain)
         return self._evaluated(self.graph.constant(array, type))
 
     def splat(self, type: TensorType, domain: Domain = values.ORDINARY) -> int:

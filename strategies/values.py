@@ -45,13 +45,27 @@ def _edges(dtype: DType, domain: Domain) -> np.ndarray:
 
 
 def special(rng: np.random.Generator, type: TensorType, domain: Domain = ORDINARY, share: float = 0.4) -> np.ndarray:
-    """As `dense`, with about `share` of the elements replaced by NaN, infinities, signed zeros, subnormals, extremes and the domain's edges."""
+    """As `dense`, with about `share` of the elements replaced by NaN, infinities, signed zeros, subnormals, extremes and the domain's edges.
+
+    One array in three has few distinct values, so that there are ties; one in twelve has one.
+    """
     array = dense(rng, type, domain)
     edges = _edges(type.dtype, domain)
     replaced = rng.random(array.shape) < share
     picked = edges[rng.integers(0, len(edges), array.shape)]
     integer = np.bool_ if type.dtype is dt.bool_ else dt.uint_of(type.dtype).numpy
-    return np.asarray(np.where(replaced, picked.view(integer), array.view(integer))).view(type.dtype.numpy)
+    found = np.asarray(np.where(replaced, picked.view(integer), array.view(integer)))
+    if found.size > 1 and rng.random() < 1 / 3:
+        kept = found.reshape(-1)[rng.integers(0, found.size, 1 if rng.random() < 1 / 4 else 4)]
+        found = kept[rng.integers(0, len(kept), found.shape)]
+    return found.view(type.dtype.numpy)
+
+
+def strewn(rng: np.random.Generator, type: TensorType, domain: Domain = ORDINARY) -> np.ndarray:
+    """As `dense`, with about a third of the elements replaced by three notable numbers."""
+    array = dense(rng, type, domain)
+    marks = np.array([notable(rng, type.dtype, domain) for _ in range(3)])
+    return np.where(rng.random(array.shape) < 1 / 3, marks[rng.integers(0, 3, array.shape)], array)
 
 
 def nearest(value: float, dtype: DType) -> np.ndarray:

@@ -96,11 +96,13 @@ def _slice(draws: Draws, palette: Palette, type: TensorType) -> Before:
 
 @inverse_of("pad")
 def _pad(draws: Draws, palette: Palette, type: TensorType) -> Before:
-    """Each axis is whole, grown from a smaller size, sometimes with elements between, or cropped."""
+    """Each axis is whole, grown from a smaller size or by a little, sometimes with elements between, or cropped."""
     shape, pads = [], []
     for n in type.shape:
-        kind = draws.choice(["grown", "whole", "grown", "cropped", "inner"])
+        kind = draws.choice(["grown", "whole", "edged", "cropped", "inner"])
         options = [s for s in palette.sizes if (s >= n if kind == "cropped" else s <= n)]
+        if kind == "edged":
+            options = [max(n - draws.integer(1, 2), 0)]
         size = n if kind == "whole" or not options else draws.choice(options)
         inner = 1 if kind == "inner" and 2 * size - 1 <= n else 0
         rest = n - size - max(size - 1, 0) * inner

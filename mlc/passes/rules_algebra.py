@@ -213,9 +213,9 @@ rewrite("power-of-two", exact=BITWISE, match=integer_pow(x, y=2), to=mul(x, x), 
 
 def _static_power(match: Match) -> Term | None:
     exponent = match.node("c")
-    if not (exponent.is_splat and exponent.type.dtype.is_int):
+    if not (exponent.is_splat and exponent.type.dtype.is_int) or exponent.attrs["value"].array < 0:
         return None
-    return integer_pow(match["x"], y=max(0, int(exponent.attrs["value"].array)))
+    return integer_pow(match["x"], y=int(exponent.attrs["value"].array))
 
 
 rewrite("integer-power-by-constant", exact=BITWISE, match=power(x, c), to=_static_power, why="integers only: any order is exact modulo 2^n")

@@ -202,3 +202,15 @@ def test_bools_and_integers_made_of_floats_are_marked_discontinuous(op):
         result = infer(op, types, attrs, given)
         if types[-1].dtype.is_float and not result.dtype.is_float:
             assert op.has(DISCONTINUOUS)
+
+
+def test_negative_integer_powers_are_the_exact_power_truncated_towards_zero():
+    from mlc.compile import compile_graph
+    from mlc.core.dims import TensorType
+    from mlc.graph import Graph, evaluate
+    bases, exponents = np.array([0, 1, 2, -1, -1, -2, 3, -128], np.int8), np.array([-1, -1, -1, -1, -2, -1, -3, -128], np.int8)
+    graph = Graph("powers")
+    x, y = (graph.parameter(name, TensorType((8,), dt.i8)) for name in "xy")
+    graph.set_outputs([graph.add("pow", (x, y))])
+    for found in (evaluate(graph, [bases, exponents])[0], compile_graph(graph).run([bases, exponents])[0]):
+        np.testing.assert_array_equal(found, [0, 1, 0, -1, 1, 0, 0, 0])

@@ -2,7 +2,7 @@
 
 Each case has a goal, an (op, dtype) of the registry, so that every op is exercised over every dtype it accepts; palettes of
 shapes rotate, so that the reference stays warm. One case in four is about a rewrite rule instead, one in eight carries special
-values, one in eight is long, one in forty has large tensors, and one in twelve is an earlier program with one thing changed.
+values, one in sixteen is long, one in forty has large tensors, and one in twelve is an earlier program with one thing changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pytest_mlc.variants import VARIANTS
 
 # Cases that share a palette before the next one comes.
 EPOCH = 60
-SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, LARGE_EVERY, RULE_EVERY, LONG_EVERY, TWIN_EVERY = 8, 20, 3, 40, 4, 8, 12
+SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, LARGE_EVERY, RULE_EVERY, LONG_EVERY, TWIN_EVERY = 8, 20, 3, 40, 4, 16, 12
 # Options that take turns: everything checked (all others verify after each stage), nothing checked as users run it, steps that are not
 # fused (more of them, and more memory to plan), other targets.
 CHECK_EVERY, UNCHECKED_EVERY, UNFUSED_EVERY, TARGET_EVERY = 10, 4, 6, 12
@@ -96,10 +96,12 @@ class Stream:
             return Config(palette, self.settings.ops, self.dtypes, steps=(0, 3), **common)
         if i % LONG_EVERY == LONG_EVERY - 2:
             # Three dtypes and few shapes, because the reference pays for each op in each of them.
-            some = {common["goal"][1] if "goal" in common else self.dtypes[0], dt.f32, dt.i32}
-            dtypes = tuple(d for d in self.dtypes if d in some)
+            some = (dt.ALL[(i // (LONG_EVERY * EPOCH)) % len(dt.ALL)], dt.f32, dt.i32)
+            dtypes = tuple(d for d in self.dtypes if d in some) or self.dtypes[:1]
+            if "goal" in common and common["goal"][1] not in dtypes:
+                del common["goal"]
             palette = Palette.plain(self.settings.seed + self.lane + i // (LONG_EVERY * EPOCH))
-            return Config(palette, self.settings.ops, dtypes, steps=(15, 40), long=True, **common)
+            return Config(palette, self.settings.ops, dtypes, (15, 32), idioms=False, long=True, **common)
         return Config(Palette.number(self.settings.seed + epoch), self.settings.ops, self.dtypes, steps=(0, 8), **common)
 
     def _program(self, i: int) -> Program:

@@ -2,6 +2,7 @@
 
 The bar: every fault within 60 s, the right name for ten of twelve, and at most 5 nodes in the median. Nothing in the harness
 knows of these faults (`faults.py` says how they get in); the figures of the last run on a quiet machine are in docs/status.md.
+Those held out are an estimate for faults that nobody thought of, so a few may be missed or misnamed; the median is the same.
 """
 
 import os
@@ -13,12 +14,14 @@ from statistics import median
 import pytest
 import witnesses
 from faults import FAULTS, put_in_place
-from hunt import hunt, table
+from hunt import Hunt, hunt, table
 
 HERE = Path(__file__).resolve().parent
 QUICK = ("vector_tail_one_short", "fusion_drops_a_broadcast", "fold_computes_in_f32")
 # The share of faults that may be blamed on another level.
 MISNAMED = 2 / 12
+# Of the faults held out.
+FOUND, NAMED = 10 / 13, 9 / 13
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -43,9 +46,25 @@ def test_a_quick_fault_is_found_named_and_reduced(name, tmp_path):
 
 
 @pytest.mark.nightly
-def test_the_fuzzer_finds_every_fault_names_most_and_leaves_few_nodes():
-    hunts = [hunt(fault) for fault in FAULTS.values()]
+def test_the_fuzzer_finds_every_known_fault_names_most_and_leaves_few_nodes():
+    hunts = [hunt(fault) for fault in FAULTS.values() if not fault.held_out]
     shown = table(hunts)
     assert all(h.found for h in hunts), shown
     assert sum(not h.named for h in hunts) <= MISNAMED * len(hunts), shown
     assert median(h.nodes for h in hunts) <= 5, shown
+
+
+@pytest.mark.nightly
+def test_the_fuzzer_finds_and_names_most_faults_held_out_and_leaves_few_nodes():
+    hunts = [hunt(fault) for fault in FAULTS.values() if fault.held_out]
+    shown = table(hunts)
+    assert sum(h.found for h in hunts) >= FOUND * len(hunts), shown
+    assert sum(h.named for h in hunts) >= NAMED * len(hunts), shown
+    assert median(h.nodes for h in hunts if h.found) <= 5, shown
+
+
+def test_the_halves_are_scored_apart():
+    known, held_out = (next(f for f in FAULTS.values() if f.held_out == which) for which in (False, True))
+    shown = table([Hunt(known, found=True, guilty=known.guilty[0], nodes=3), Hunt(held_out, found=True, guilty="kernels", nodes=8), Hunt(held_out)])
+    assert "Known: 1 of 1 found, 1 named rightly, 3 nodes in the median" in shown
+    assert "Held out: 1 of 2 found, 0 named rightly, 8 nodes in the median" in shown

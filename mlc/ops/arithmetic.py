@@ -12,7 +12,20 @@ from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.dtype import ALL, BOOL, FLOATS, INTS, NUMERIC, as_dtype
 from mlc.core.scalar_eval import apply
-from mlc.ops.base import COMMUTATIVE, DISCONTINUOUS, EXACT, IDEMPOTENT, INVOLUTION, MONOTONE, ODD, Domain, Range, elementwise
+from mlc.ops.base import (
+    COMMUTATIVE,
+    DISCONTINUOUS,
+    EXACT,
+    IDEMPOTENT,
+    INVOLUTION,
+    MONOTONE,
+    ODD,
+    Domain,
+    Range,
+    elementwise,
+    require_dtype,
+    require_same,
+)
 
 _BITS = BOOL + INTS
 
@@ -159,7 +172,6 @@ shift_right_logical = elementwise(
 
 
 def _infer_select(types, attrs, given):
-    from mlc.ops.base import require_dtype, require_same
     require_dtype("select", types[0].dtype, BOOL, "the condition")
     require_same("select", types, shapes_only=True)
     require_same("select", types[1:])
@@ -212,8 +224,13 @@ def _np_integer_pow(x, *, y):
     return np.array(1, x.dtype) / total if y < 0 else total
 
 
+def _infer_integer_pow(types, attrs, given):
+    require_dtype("integer_pow", types[0].dtype, NUMERIC if attrs["y"] >= 0 else FLOATS)
+    return types[0]
+
+
 integer_pow = elementwise(
-    "integer_pow", version=1, dtypes=NUMERIC, arity=1, attrs={"y": "int"}, scalar=_integer_pow, numpy=_quiet(_np_integer_pow),
+    "integer_pow", version=1, dtypes=NUMERIC, arity=1, attrs={"y": "int"}, infer=_infer_integer_pow, scalar=_integer_pow, numpy=_quiet(_np_integer_pow),
     jax=lambda jnp, lax, x, *, y: lax.integer_pow(x, y),
     ulp=lambda attrs: dict.fromkeys(FLOATS, max(0.5, 0.75 * abs(attrs["y"]))), inputs=Domain(-3, 3))
 

@@ -214,3 +214,12 @@ def test_negative_integer_powers_are_the_exact_power_truncated_towards_zero():
     graph.set_outputs([graph.add("pow", (x, y))])
     for found in (evaluate(graph, [bases, exponents])[0], compile_graph(graph).run([bases, exponents])[0]):
         np.testing.assert_array_equal(found, [0, 1, 0, -1, 1, 0, 0, 0])
+
+
+def test_integers_refuse_a_static_negative_power():
+    from mlc.core.dims import parse_type
+    from mlc.core.errors import DtypeError
+    from mlc.ops.base import op
+    assert op("integer_pow").infer([parse_type("f32[3]")], {"y": -2}, None) == parse_type("f32[3]")
+    with pytest.raises(DtypeError, match="integer_pow: operand is i32"):
+        op("integer_pow").infer([parse_type("i32[3]")], {"y": -2}, None)

@@ -230,7 +230,8 @@ def _infer_integer_pow(types, attrs, given):
 
 
 integer_pow = elementwise(
-    "integer_pow", version=1, dtypes=NUMERIC, arity=1, attrs={"y": "int"}, infer=_infer_integer_pow, scalar=_integer_pow, numpy=_quiet(_np_integer_pow),
+    "integer_pow", version=1, dtypes=NUMERIC, arity=1, attrs={"y": "int"}, infer=_infer_integer_pow, scalar=_integer_pow,
+    numpy=_quiet(_np_integer_pow),
     jax=lambda jnp, lax, x, *, y: lax.integer_pow(x, y),
     ulp=lambda attrs: dict.fromkeys(FLOATS, max(0.5, 0.75 * abs(attrs["y"]))), inputs=Domain(-3, 3))
 

@@ -163,7 +163,7 @@ def execute_steps(program: KernelGraph, args: Sequence[np.ndarray], constants: M
     for step in program.steps:
         for name in step.writes():
             type = program.values[name].type
-            memory[name] = np.zeros(type.size, type.dtype.numpy)
+            memory[name] = np.full(type.nbytes, 0xFF, np.uint8).view(type.dtype.numpy)  # what is never written must not look right
         params = [p.name for p in step.kernel.params if p.role != "scratch"]
         run(step.kernel, dict(zip(params, (memory[a] for a in step.args))))
     return [memory[o].reshape(program.values[o].type.shape) for o in program.outputs]

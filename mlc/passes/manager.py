@@ -17,6 +17,7 @@ from mlc.core.errors import VerifyError
 from mlc.core.literal import Literal
 from mlc.graph.graph import Graph
 from mlc.graph.text import print_graph
+from mlc.graph.verify import verify
 
 
 @dataclass
@@ -53,6 +54,7 @@ class PassResult:
 class PassContext:
     """What passes of one compilation share: the rewrite counter and its limit, and what constant folding has added.
 
+    `maker` is the stage that the current graph comes from.
     `trace[n - 1]` is the (pass, rule) of rewrite number n. `folded_bytes` counts towards fold's `extra_bytes`.
     """
 
@@ -61,6 +63,7 @@ class PassContext:
     folded_bytes: int = 0
     trace: list[tuple[str, str]] = field(default_factory=list)
     running: str = ""
+    maker: str = "capture"
     stats: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -105,11 +108,14 @@ class Pass:
         try:
             result = self.function(graph, ctx, **self.options)
         except Exception as error:
+            verify(graph, ctx.maker)  # a graph that was broken before is the fault of the pass that made it
             found = f"{type(error).__name__}: {error}"
             raise VerifyError("pass_ends_normally", f"graph @{graph.name}", found, "a PassResult", f"pass {self.name}") from error
         result.milliseconds = (time.perf_counter() - started) * 1e3
         result.name, result.version, result.stats, result.notes = self.name, self.version, ctx.stats, ctx.notes
         result.nodes_before, result.nodes_after = len(graph), len(result.graph)
+        if result.changed:
+            ctx.maker = f"pass {self.name}"
         return result
 
     def describe(self) -> str:

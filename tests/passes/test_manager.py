@@ -230,6 +230,18 @@ def test_a_pass_that_lies_about_having_changed_something_is_named():
         run_passes(parse_graph(TEXT), [lie], PassContext())
 
 
+def test_a_crash_on_a_broken_graph_is_blamed_on_the_pass_that_broke_it():
+    def swap_types(graph, ctx):
+        broken = parse_graph(print_graph(graph))
+        broken.nodes[-1].type = parse_type("f32[77]")
+        return PassResult(broken, changed=True)
+
+    def crash(graph, ctx):
+        raise KeyError("oops")
+    with opt.options(check=0), pytest.raises(VerifyError, match="types_match_the_rules after pass swap"):
+        run_passes(parse_graph(TEXT), [Pass("swap", 1, swap_types), Pass("crash", 1, crash)], PassContext())
+
+
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_a_pass_that_crashes_is_named(level):
     def crash(graph, ctx):

@@ -71,7 +71,8 @@ def test_canonical_shapes_give_the_same_values():
                     assert found.shape == expected.shape
                     if node.op.fusion == "elementwise" or not node.type.dtype.is_float:
                         assert np.array_equal(found, expected, equal_nan=expected.dtype.kind == "f"), node.op.name
-                    else:
+                    elif all(np.abs(o[np.isfinite(o)]).max(initial=0) < 1e15 for o in operands):
+                        # Larger values overflow in one order of the sum and not in another.
                         assert np.allclose(found, expected, rtol=1e-4, atol=1e-4, equal_nan=True), node.op.name
     assert taken > 300
 

@@ -120,7 +120,23 @@ def outputs_are_filled(kernel: Kernel) -> None:
             _fail("outputs_are_filled", f"kernel @{kernel.name}, {p.name}", f"{points.get(p.name, 0)} stores", f"{p.type.size} elements")
 
 
-KERNEL_INVARIANTS = (axes_are_distinct, every_access_in_bounds, types_match, values_come_first, outputs_are_filled)
+def aliases_are_read_before_they_are_written(kernel: Kernel) -> None:
+    """Where an output may lie on an input, element i of the input is only loaded for the store of element i of the output, or for one before it."""
+    for source, target in sorted(kernel.may_alias):
+        where = f"kernel @{kernel.name}, {target} in place of {source}"
+        stores = [(s, put) for s, stage in enumerate(kernel.stages) for _, _, put in _parts(stage) if put is not None]
+        first = next((k for k, (_, put) in enumerate(stores) if put.target == target), None)
+        if len(kernel.stages) != 1 or kernel.rows or first is None:
+            _fail("aliases_are_read_before_they_are_written", where, f"{len(kernel.stages)} stages", "one stage, which stores it")
+        for position, (_, put) in enumerate(stores):
+            for e in ex.topological([put.value]):
+                if e.op == "load" and e.attr[0] == source and (position > first or e.attr[1] != stores[first][1].index):
+                    _fail("aliases_are_read_before_they_are_written", where, f"a load at {e.attr[1]} for store {position}",
+                          f"loads at {stores[first][1].index} for stores up to {first}")
+
+
+KERNEL_INVARIANTS = (axes_are_distinct, every_access_in_bounds, types_match, values_come_first, outputs_are_filled,
+                     aliases_are_read_before_they_are_written)
 
 
 def schedule_is_legal(kernel: Kernel, schedule: Schedule) -> None:

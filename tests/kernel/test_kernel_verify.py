@@ -79,6 +79,23 @@ def test_an_output_that_is_not_filled(kernel):
     refused("outputs_are_filled", lambda: verify_kernel(change_stage(kernel, 2, axes=(("j0", 36),))))
 
 
+def test_an_output_in_place_of_an_input_that_is_read_elsewhere_or_later():
+    from kernel_samples import Builder
+    g = Builder("pair")
+    x = g.input("x", 8)
+    g.set_outputs([g.add("neg", (x,)), g.add("exp", (x,))])
+    kernel = partition(g).steps[0].kernel
+    assert kernel.may_alias == {("a0", "o1")} and verify_kernel(kernel)
+    name = "aliases_are_read_before_they_are_written"
+    refused(name, lambda: verify_kernel(replace(kernel, may_alias=frozenset({("a0", "o0")}))))
+    g = Builder("reversed")
+    x = g.input("x", 8)
+    g.set_outputs([g.add("rev", (x,), {"axes": (0,)})])
+    kernel = partition(g).steps[0].kernel
+    assert kernel.may_alias == frozenset()
+    refused(name, lambda: verify_kernel(replace(kernel, may_alias=frozenset({("a0", "o0")}))))
+
+
 def test_schedules_must_fit_their_kernel(kernel):
     good = schedule_for(kernel, 64, 32)
     for broken in (replace(good, stages=good.stages[:2]),

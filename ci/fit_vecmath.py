@@ -26,6 +26,14 @@ def rounded(value, bits: int):
     return mp.mpf(float(np.float32(float(value)))) if bits == 24 else mp.mpf(float(value))
 
 
+def horner(coefficients: list, x):
+    """The polynomial's value; coefficients from the highest power down."""
+    total = mp.mpf(0)
+    for coefficient in coefficients:
+        total = total * x + coefficient
+    return total
+
+
 def remez(function: Callable, weight: Callable, low, high, degree: int, fixed: list) -> list:
     """Coefficients (lowest power first) of the polynomial minimising max |weight * (function - polynomial)|; the first
     len(fixed) coefficients are given."""
@@ -79,7 +87,7 @@ def fit(function, weight, low, high, degree: int, bits: int) -> list:
     targets, weights = [function(x) for x in grid], [weight(x) for x in grid]
 
     def worst(coefficients: list):
-        return max(abs(w * (t - mp.polyval(coefficients, x))) for x, t, w in zip(grid, targets, weights))
+        return max(abs(w * (t - horner(coefficients, x))) for x, t, w in zip(grid, targets, weights))
 
     done: list = []
     candidates = []

@@ -6,6 +6,7 @@ the tuning record only, so the same inputs give the same bits on every run and w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ from mlc.kernel.ir import Axis, Dot, Kernel, Stage
 CHUNK = 64
 # The k loop of a contraction keeps its accumulators for at most this many steps, then they are added to those of the steps before.
 DOT_CHUNK = 1024
+# From so many points on a stage is worth the code of four vectors at a time.
+MANY_POINTS = 1 << 15
 # Rows this short are run `width` at a time, one row a lane.
 SHORT_ROW = 8
 
@@ -185,7 +188,8 @@ def _stage_schedule(stage: Stage, vector_bytes: int) -> StageSchedule:
     lanes, weight = _lanes(exprs, vector_bytes), _weight(exprs)
     wide = 4 if weight <= 8 else 2 if weight <= 24 else 1
     if not stage.reduces:
-        wide = min(wide, 2)
+        # A long formula waits for itself: several vectors at once hide that, and cost code, so only where there is much to do.
+        wide = 4 if weight > 24 and math.prod(extent for _, extent in stage.axes) >= MANY_POINTS else min(wide, 2)
     if any(len(r.names) > 1 for r in stage.reduces):
         wide = 1
     while wide > 1 and lanes * wide > 2 * axis[1]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextvars
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -50,7 +50,8 @@ class Option:
 
 OPTIONS: dict[str, Option] = {
     "check": Option(0, _int(0, 2), False, "0 no checks; 1 verify after every stage; 2 also round-trip text and interpret"),
-    "threads": Option(1, _int(1, 256), False, "worker threads of a parallel loop"),
+    "threads": Option(1, _int(1, 256), False, "threads of a parallel loop, the caller's included"),
+    "fork_us": Option(40, _int(0, 1 << 40), True, "loops of at least so many microseconds, as estimated, are parallel"),
     "target": Option("native", _choice("native", "generic", "golden-v3"), True, "the CPU to generate code for"),
     "backend": Option("llvm", _choice("llvm", "interpreter"), True, "what runs the kernels"),
     "cache": Option(True, _flag, False, "use the persistent compilation cache"),
@@ -61,6 +62,21 @@ OPTIONS: dict[str, Option] = {
     "limit": Option(-1, _int(-1, 1 << 40), True, "apply only the first so many rewrites (for bisection); -1: all of them"),
     "disable_passes": Option("", str, True, "comma-separated names of passes to leave out (for bisection)"),
 }
+
+# What is told when a block that sets an option begins or ends: for values that native code holds a copy of.
+_watchers: dict[str, Callable[[], None]] = {}
+
+
+def watch(name: str, told: Callable[[], None]) -> None:
+    """Call `told` whenever an `options` block that sets this option begins or ends."""
+    _watchers[name] = told
+
+
+def _tell(names: Iterable[str]) -> None:
+    for name in names:
+        if name in _watchers:
+            _watchers[name]()
+
 
 _overrides: contextvars.ContextVar[dict[str, object] | None] = contextvars.ContextVar("mlc_options", default=None)
 
@@ -91,7 +107,7 @@ def options(**values: object) -> Iterator[None]:
     """Set options for a block: ``with mlc.options(check=2, threads=1): ...``.
 
     Raises OptionError for an unknown name or a value out of range. Nested blocks override outer ones; a block
-    is local to its thread and context.
+    is local to its thread and context (but the number of threads that loops use is the whole process's).
     """
     for name in values:
         if name not in OPTIONS:
@@ -100,6 +116,8 @@ def options(**values: object) -> Iterator[None]:
     merged.update((name, _convert(name, value, name)) for name, value in values.items())
     token = _overrides.set(merged)
     try:
+        _tell(values)
         yield
     finally:
         _overrides.reset(token)
+        _tell(values)

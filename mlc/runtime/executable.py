@@ -23,6 +23,7 @@ from mlc.core.locks import lazy
 from mlc.runtime.buffers import ArenaPool, address, aligned_empty, frozen
 from mlc.runtime.orc import Library
 from mlc.runtime.support import native_call, support
+from mlc.runtime.threads import use_threads
 
 
 class TensorSpec(NamedTuple):
@@ -114,6 +115,7 @@ class Program:
             raise UnsupportedError(f"this CPU cannot run the program, which needs {', '.join(lacking)}; compile for the target native or generic")
         self.library = Library(self.object_code, ("mlc_main",), dependencies=(support(),))
         self.main_address = self.library.address("mlc_main")
+        use_threads()
         self._dtypes = [parse_dtype(spec.dtype).numpy for spec in manifest.inputs]
         self._outputs = [(spec.shape, parse_dtype(spec.dtype).numpy) for spec in manifest.outputs]
         self._constant_addresses = [address(constant) for constant in self.constants]

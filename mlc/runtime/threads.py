@@ -1,6 +1,8 @@
 """Threads of parallel loops: how many there are. The pool itself is native code, see `mlc.runtime.threads_ir`.
 
-Generated code calls `mlc_parallel(fn, ctx, n)`; with one thread, or before `use_threads`, it runs the loop itself.
+Generated code calls `mlc_parallel(fn, ctx, n, bytes)`; with one thread, or before `use_threads`, it runs the loop itself. The number is
+the process's: it follows the option `threads` where a program is loaded and where an `mlc.options(threads=...)` block begins and ends,
+in whichever Python thread. Calls read it, at no cost; answers do not depend on it.
 """
 
 from __future__ import annotations
@@ -25,6 +27,15 @@ def use_threads(count: int | None = None) -> None:
     Cheap. Workers start at the first parallel loop that wants them; a system that refuses threads gets fewer.
     """
     _words()[0].value = int(options.get("threads")) if count is None else count
+
+
+def _follow_option() -> None:
+    """Nothing is loaded for an option's sake: the first program asks for it anyway."""
+    if support.loaded():
+        use_threads()
+
+
+options.watch("threads", _follow_option)
 
 
 def threads_in_use() -> int:

@@ -1,4 +1,7 @@
-"""The worker pool as LLVM IR text: `mlc_parallel(fn, ctx, n)` calls fn(ctx, lo, hi) on ranges that cover 0..n.
+"""The worker pool as LLVM IR text: `mlc_parallel(fn, ctx, n, bytes)` calls fn(ctx, lo, hi, scratch) on ranges that cover 0..n.
+
+`scratch` is null on the caller's thread, which has memory of its own (the program's arena); on a worker it is 64-byte-aligned
+memory of at least `bytes` bytes that no other thread uses. It is kept, and grows by need.
 
 The caller works too. Each thread has its own range of chunks, the same for loops of the same length (so that data stays in
 its core's cache), and takes over those of others when it is through, so a worker that wakes late costs nothing but its
@@ -30,6 +33,8 @@ _SET_MASK, _FAULTS = (2, (4, 8, 11, 7)) if sys.platform == "linux" else (3, (4, 
 
 _TEXT = """
 @mlc_words = internal global [MOST_THREADS x [8 x i64]] zeroinitializer, align 64
+@mlc_scratch = internal global [MOST_THREADS x ptr] zeroinitializer, align 64
+@mlc_scratch_bytes = internal global [MOST_THREADS x i64] zeroinitializer, align 64
 @mlc_fn = internal global ptr null, align 64
 @mlc_ctx = internal global ptr null, align 8
 @mlc_n = internal global i64 0, align 8
@@ -57,6 +62,8 @@ declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @sigfillset(ptr)
 declare i32 @sigdelset(ptr, i32)
 declare i32 @sched_yield()
+declare i32 @posix_memalign(ptr, i64, i64)
+declare void @free(ptr)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 PAUSE_DECLARATION
 
@@ -82,6 +89,7 @@ define internal i64 @mlc_first_chunk(i64 %thread, i64 %threads, i64 %pieces) alw
 define internal void @mlc_run_chunks(i64 %self) nounwind {
 entry:
   %count = load atomic i64, ptr @mlc_threads monotonic, align 8
+  %scratch.at = getelementptr ptr, ptr @mlc_scratch, i64 %self
   br label %victim
 victim:
   %v = phi i64 [ 0, %entry ], [ %v.next, %empty ]
@@ -122,7 +130,8 @@ run:
   %lo = udiv i64 %lo.scaled, %pieces
   %hi.scaled = mul i64 %last, %n
   %hi = udiv i64 %hi.scaled, %pieces
-  call void %fn(ptr %ctx, i64 %lo, i64 %hi)
+  %scratch = load atomic ptr, ptr %scratch.at monotonic, align 8
+  call void %fn(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch)
   %ran.more = add i64 %ran.now, 1
   br label %look
 finished:
@@ -217,7 +226,41 @@ done:
   ret i64 %id
 }
 
-define void @mlc_parallel(ptr %fn, ptr %ctx, i64 %n) nounwind {
+; Give workers 1 .. %threads - 1 at least %bytes of scratch each; whether there was enough memory. No loop runs meanwhile.
+define internal i1 @mlc_scratch_for(i64 %threads, i64 %bytes) nounwind {
+entry:
+  %made = alloca ptr, align 8
+  br label %next
+next:
+  %t = phi i64 [ 1, %entry ], [ %t.next, %enough ]
+  %more = icmp ult i64 %t, %threads
+  br i1 %more, label %look, label %done
+look:
+  %size.at = getelementptr i64, ptr @mlc_scratch_bytes, i64 %t
+  %size = load i64, ptr %size.at, align 8
+  %fits = icmp uge i64 %size, %bytes
+  br i1 %fits, label %enough, label %grow
+grow:
+  %status = call i32 @posix_memalign(ptr %made, i64 64, i64 %bytes)
+  %failed = icmp ne i32 %status, 0
+  br i1 %failed, label %done, label %swap
+swap:
+  %at = getelementptr ptr, ptr @mlc_scratch, i64 %t
+  %old = load ptr, ptr %at, align 8
+  %new = load ptr, ptr %made, align 8
+  store atomic ptr %new, ptr %at monotonic, align 8
+  store i64 %bytes, ptr %size.at, align 8
+  call void @free(ptr %old)
+  br label %enough
+enough:
+  %t.next = add i64 %t, 1
+  br label %next
+done:
+  %all = xor i1 %more, true
+  ret i1 %all
+}
+
+define void @mlc_parallel(ptr %fn, ptr %ctx, i64 %n, i64 %bytes) nounwind {
 entry:
   %wanted = load atomic i32, ptr @mlc_wanted monotonic, align 4
   %threads = sext i32 %wanted to i64
@@ -231,10 +274,16 @@ claim:
   %mine = extractvalue { i32, i1 } %swap, 1
   br i1 %mine, label %ready, label %alone
 alone:
-  call void %fn(ptr %ctx, i64 0, i64 %n)
+  call void %fn(ptr %ctx, i64 0, i64 %n, ptr null)
   ret void
+refuse:
+  store atomic i32 0, ptr @mlc_busy release, align 4
+  br label %alone
 
 ready:
+  %furnished = call i1 @mlc_scratch_for(i64 %threads, i64 %bytes)
+  br i1 %furnished, label %man, label %refuse
+man:
   %started = load i32, ptr @mlc_started, align 4
   %running = sext i32 %started to i64
   %enough = icmp sge i64 %running, %workers

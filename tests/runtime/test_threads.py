@@ -21,9 +21,9 @@ from mlc.runtime.support import support
 from mlc.runtime.threads import threads_in_use, use_threads, workers_started
 
 BODY = """
-declare void @mlc_parallel(ptr, ptr, i64)
+declare void @mlc_parallel(ptr, ptr, i64, i64)
 
-define internal void @count(ptr %ctx, i64 %lo, i64 %hi) {
+define internal void @count(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch) {
 entry:
   %empty = icmp uge i64 %lo, %hi
   br i1 %empty, label %done, label %loop
@@ -39,7 +39,7 @@ done:
 }
 
 define void @run(ptr %counts, i64 %n) {
-  call void @mlc_parallel(ptr @count, ptr %counts, i64 %n)
+  call void @mlc_parallel(ptr @count, ptr %counts, i64 %n, i64 0)
   ret void
 }
 """
@@ -109,11 +109,16 @@ def python(code: str, **arguments: object) -> str:
 
 
 def test_the_option_sets_the_number():
+    use_threads(5)
     with options(threads=3):
         use_threads()
-    assert threads_in_use() == 3
-    use_threads()
-    assert threads_in_use() == 1
+        assert threads_in_use() == 3
+
+
+def test_a_program_takes_the_number_from_the_environment(monkeypatch):
+    monkeypatch.setenv("MLC_THREADS", "4")
+    program("define void @mlc_main(ptr %bufs) {\n  ret void\n}\n", [], [("out", (1,), "u32")])
+    assert threads_in_use() == 4
 
 
 def test_the_number_may_go_up_and_down(run):
@@ -155,7 +160,7 @@ def test_python_threads_can_loop_at_once(run):
 
 def test_a_nested_loop_runs_alone():
     text = BODY + """
-define internal void @rows(ptr %ctx, i64 %lo, i64 %hi) {
+define internal void @rows(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch) {
 entry:
   %empty = icmp uge i64 %lo, %hi
   br i1 %empty, label %done, label %loop
@@ -163,7 +168,7 @@ loop:
   %i = phi i64 [ %lo, %entry ], [ %next, %loop ]
   %offset = mul i64 %i, 50
   %row = getelementptr i32, ptr %ctx, i64 %offset
-  call void @mlc_parallel(ptr @count, ptr %row, i64 50)
+  call void @mlc_parallel(ptr @count, ptr %row, i64 50, i64 0)
   %next = add i64 %i, 1
   %more = icmp ult i64 %next, %hi
   br i1 %more, label %loop, label %done
@@ -172,7 +177,7 @@ done:
 }
 
 define void @nested(ptr %counts, i64 %n) {
-  call void @mlc_parallel(ptr @rows, ptr %counts, i64 %n)
+  call void @mlc_parallel(ptr @rows, ptr %counts, i64 %n, i64 0)
   ret void
 }
 """
@@ -187,7 +192,7 @@ define void @nested(ptr %counts, i64 %n) {
 WHO = """
 declare ptr @pthread_self()
 declare i32 @usleep(i32)
-define internal void @who(ptr %ctx, i64 %lo, i64 %hi) {
+define internal void @who(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch) {
 entry:
   %me = call ptr @pthread_self()
   %slept = call i32 @usleep(i32 1000)
@@ -203,14 +208,14 @@ done:
   ret void
 }
 define void @ask(ptr %ids, i64 %n) {
-  call void @mlc_parallel(ptr @who, ptr %ids, i64 %n)
+  call void @mlc_parallel(ptr @who, ptr %ids, i64 %n, i64 0)
   ret void
 }
 """
 
 
 def test_the_work_is_shared_and_each_thread_keeps_its_range():
-    ask = library("declare void @mlc_parallel(ptr, ptr, i64)\n" + WHO, "ask").function("ask", None, ctypes.c_void_p, ctypes.c_int64)
+    ask = library("declare void @mlc_parallel(ptr, ptr, i64, i64)\n" + WHO, "ask").function("ask", None, ctypes.c_void_p, ctypes.c_int64)
     use_threads(3)
     rounds = []
     for _ in range(20):
@@ -264,8 +269,8 @@ def test_workers_compute_with_default_floating_point_settings_and_without_signal
 declare void @llvm.x86.sse.stmxcsr(ptr)
 declare void @llvm.x86.sse.ldmxcsr(ptr)
 declare i32 @usleep(i32)
-declare void @mlc_parallel(ptr, ptr, i64)
-define internal void @state(ptr %ctx, i64 %lo, i64 %hi) {
+declare void @mlc_parallel(ptr, ptr, i64, i64)
+define internal void @state(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch) {
   %p = alloca i32
   call void @llvm.x86.sse.stmxcsr(ptr %p)
   %v = load i32, ptr %p
@@ -275,12 +280,12 @@ define internal void @state(ptr %ctx, i64 %lo, i64 %hi) {
   ret void
 }
 define void @mlc_main(ptr %bufs) {
-""" + pointers(1) + "  call void @mlc_parallel(ptr @state, ptr %p0, i64 12)\n  ret void\n}\n"
+""" + pointers(1) + "  call void @mlc_parallel(ptr @state, ptr %p0, i64 12, i64 0)\n  ret void\n}\n"
     if not get_target("generic").is_x86:
         pytest.skip("MXCSR is x86's")
-    use_threads(3)
-    for _ in range(10):
-        state, = program(text, [], [("out", (12,), "u32")]).run([])
+    with options(threads=3):
+        states = [program(text, [], [("out", (12,), "u32")]).run([])[0] for _ in range(10)]
+    for state in states:
         assert {int(word) & ~0x3F for word in state} == {0x1F80}
 
 
@@ -327,3 +332,44 @@ def test_the_process_ends_while_workers_spin_and_sleep():
             time.sleep({pause})
             print('end')
         """) == "end\n"
+
+
+def test_a_block_of_options_sets_the_number_for_its_length(run):
+    with options(threads=3):
+        assert threads_in_use() == 3
+        with options(check=1), options(threads=2):
+            assert threads_in_use() == 2
+        assert threads_in_use() == 3
+    assert threads_in_use() == 1
+
+
+def test_workers_get_scratch_of_their_own_and_the_caller_none():
+    text = """
+declare void @mlc_parallel(ptr, ptr, i64, i64)
+declare i32 @usleep(i32)
+define internal void @note(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch) {
+  %at = getelementptr ptr, ptr %ctx, i64 %lo
+  store ptr %scratch, ptr %at
+  %none = icmp eq ptr %scratch, null
+  br i1 %none, label %done, label %fill
+fill:
+  %last = getelementptr i8, ptr %scratch, i64 99999
+  store i8 1, ptr %last
+  br label %done
+done:
+  %slept = call i32 @usleep(i32 300)
+  ret void
+}
+define void @ask(ptr %ids, i64 %n) {
+  call void @mlc_parallel(ptr @note, ptr %ids, i64 %n, i64 100000)
+  ret void
+}
+"""
+    ask = library(text, "ask").function("ask", None, ctypes.c_void_p, ctypes.c_int64)
+    use_threads(3)
+    seen = set()
+    for _ in range(20):
+        ids = np.zeros(12, np.uint64)
+        ask(ids.ctypes.data, 12)
+        seen |= set(ids.tolist())
+    assert 0 in seen and 2 <= len(seen) <= 3 and all(at % 64 == 0 for at in seen)

@@ -1,12 +1,14 @@
-"""Few shapes for the reference: the same op on operands laid out, and padded with what changes nothing, to one of few sizes.
+"""Few shapes for the reference: the same op on operands laid out, cut up, and padded with what changes nothing, to one of few sizes.
 
-JAX compiles each op anew for each shape, for tens of milliseconds. Elementwise ops run flat; reductions as rows by columns,
-padded with the fold's identity; contractions as (batch, m, k) by (batch, k, n), padded with zeros. Moving elements into
-place is NumPy's work and exact.
+JAX compiles each op anew for each shape, for tens of milliseconds. Elementwise ops run flat, a block after the other; reductions
+as rows by columns, some rows at a time, padded with the fold's identity; contractions as (batch, m, k) by (batch, k, n), in blocks
+of batch, m and n, padded with zeros. Neither the elements that are combined nor their order is touched. Moving elements into place
+is NumPy's work and exact.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -20,10 +22,13 @@ from mlc.ops.base import CONTRACTION, ELEMENTWISE
 # call(node, operands, attrs, shape of the result) -> array: runs the op itself.
 Call = Callable[[Node, Sequence[np.ndarray], dict, tuple[int, ...]], np.ndarray]
 
-FLAT = (1024, 16384)
-ROWS, COLUMNS = (64, 4096), (64, 4096)
-BATCH, SIDE = (1, 8, 64), (16, 64, 256, 4096)
-MAX_ELEMENTS, MAX_PRODUCTS = 1 << 18, 1 << 24
+FLAT = 4096
+ROWS, COLUMNS = 64, (64, 4096)
+# For at most so many terms, blocks of so many rows and columns.
+BLOCKS = ((64, 64), (512, 64), (4096, 16))
+BATCH = 8
+# More calls than this cost more than compiling for the very shape.
+MOST_CALLS = 64
 
 
 def _up(size: int, sizes: Sequence[int]) -> int | None:
@@ -43,15 +48,17 @@ def run(node: Node, operands: Sequence[np.ndarray], call: Call) -> np.ndarray | 
 
 def _flat(node: Node, operands: Sequence[np.ndarray], call: Call) -> np.ndarray | None:
     size = node.type.size
-    padded = _up(size, FLAT)
-    if padded is None:
+    if size > FLAT * MOST_CALLS:
         return None
-    full = []
-    for o in operands:
-        flat = np.ones(padded, o.dtype)
-        flat[:size] = o.reshape(-1)
-        full.append(flat)
-    return call(node, full, dict(node.attrs), (padded,))[:size].reshape(node.type.shape)
+    found = np.empty(size, node.type.dtype.numpy)
+    flat = [o.reshape(-1) for o in operands]
+    for begin in range(0, size, FLAT):
+        end = min(size, begin + FLAT)
+        full = [np.ones(FLAT, o.dtype) for o in flat]
+        for block, o in zip(full, flat):
+            block[:end - begin] = o[begin:end]
+        found[begin:end] = call(node, full, dict(node.attrs), (FLAT,))[:end - begin]
+    return found.reshape(node.type.shape)
 
 
 def _identity(node: Node, dtype: DType) -> object:
@@ -63,14 +70,19 @@ def _rows(node: Node, operands: Sequence[np.ndarray], call: Call) -> np.ndarray 
     (x,), axes = operands, node.attrs["axes"]
     kept = [a for a in range(x.ndim) if a not in axes]
     rows, columns = math.prod(x.shape[a] for a in kept), math.prod(x.shape[a] for a in axes)
-    high, wide = _up(rows, ROWS), _up(columns, COLUMNS)
-    if not columns or high is None or wide is None or high * wide > MAX_ELEMENTS:
+    wide = _up(columns, COLUMNS)
+    if not columns or wide is None or rows > ROWS * MOST_CALLS:
         return None
     if node.op.typed and wide - 1 > node.type.dtype.max:
         return None  # a position among the padding must not wrap
-    full = np.full((high, wide), _identity(node, as_dtype(x.dtype)), x.dtype)
-    full[:rows, :columns] = np.transpose(x, [*kept, *axes]).reshape(rows, columns)
-    return call(node, [full], {"axes": (1,)}, (high,))[:rows].reshape(node.type.shape)
+    found = np.empty(rows, node.type.dtype.numpy)
+    flat, identity = np.transpose(x, [*kept, *axes]).reshape(rows, columns), _identity(node, as_dtype(x.dtype))
+    for begin in range(0, rows, ROWS):
+        end = min(rows, begin + ROWS)
+        full = np.full((ROWS, wide), identity, x.dtype)
+        full[:end - begin, :columns] = flat[begin:end]
+        found[begin:end] = call(node, [full], {"axes": (1,)}, (ROWS,))[:end - begin]
+    return found.reshape(node.type.shape)
 
 
 def _matrices(node: Node, operands: Sequence[np.ndarray], call: Call) -> np.ndarray | None:
@@ -80,12 +92,19 @@ def _matrices(node: Node, operands: Sequence[np.ndarray], call: Call) -> np.ndar
     free_y = [a for a in range(y.ndim) if a not in cy + by]
     b, k = (math.prod(x.shape[a] for a in group) for group in (bx, cx))
     m, n = math.prod(x.shape[a] for a in free_x), math.prod(y.shape[a] for a in free_y)
-    sizes = (_up(b, BATCH), _up(m, SIDE), _up(k, SIDE), _up(n, SIDE))
-    if None in sizes or not k or math.prod(sizes) > MAX_PRODUCTS:
+    deep, side = next(((deep, side) for deep, side in BLOCKS if k <= deep), (0, 1))
+    many = 1 if b == 1 else BATCH
+    if not deep or not k or -(-b // many) * -(-m // side) * -(-n // side) > MOST_CALLS:
         return None
-    bb, mm, kk, nn = sizes
-    left, right = np.zeros((bb, mm, kk), x.dtype), np.zeros((bb, kk, nn), y.dtype)
-    left[:b, :m, :k] = np.transpose(x, [*bx, *free_x, *cx]).reshape(b, m, k)
-    right[:b, :k, :n] = np.transpose(y, [*by, *cy, *free_y]).reshape(b, k, n)
+    left = np.transpose(x, [*bx, *free_x, *cx]).reshape(b, m, k)
+    right = np.transpose(y, [*by, *cy, *free_y]).reshape(b, k, n)
+    found = np.empty((b, m, n), node.type.dtype.numpy)
     attrs = {"contract": ((2,), (1,)), "batch": ((0,), (0,))}
-    return call(node, [left, right], attrs, (bb, mm, nn))[:b, :m, :n].reshape(node.type.shape)
+    for at, row, column in itertools.product(range(0, b, many), range(0, m, side), range(0, n, side)):
+        one, other = np.zeros((many, side, deep), x.dtype), np.zeros((many, deep, side), y.dtype)
+        block = found[at:at + many, row:row + side, column:column + side]
+        bb, mm, nn = block.shape
+        one[:bb, :mm, :k] = left[at:at + many, row:row + side]
+        other[:bb, :k, :nn] = right[at:at + many, :, column:column + side]
+        block[...] = call(node, [one, other], attrs, (many, side, side))[:bb, :mm, :nn]
+    return found.reshape(node.type.shape)

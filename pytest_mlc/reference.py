@@ -1,8 +1,9 @@
 """JAX as the reference: a graph rendered op by op with each op's own `jax=` field, in a child process that is kept alive.
 
-Eager, 64-bit types on. A fresh (op, shape, dtype) costs about 25 ms of XLA compilation and a warm one microseconds, so
-ops run in few shapes (`pytest_mlc.canonical`). With `frugal`, a movement op that would need compiling may
-be done by NumPy instead, once compiling has taken its share of the time: moving elements has no rounding to compare.
+Eager, 64-bit types on. A fresh (op, shape, dtype) costs about 30 ms of XLA compilation and a warm one microseconds, so
+ops run in few shapes (`pytest_mlc.canonical`), by programs that many ops share (`pytest_mlc.banks`). With `frugal`, a
+movement op that would need compiling may be done by NumPy instead, once compiling has taken its share of the time: moving
+elements has no rounding to compare.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mlc.core.dims import static_shape
 from mlc.graph.graph import Graph, Node
 from mlc.graph.interpreter import apply_node
 from pytest_mlc import canonical
+from pytest_mlc.banks import Banks
 from pytest_mlc.child import Child, ChildError
 from pytest_mlc.service import Service, read_graph, run_request
 
@@ -49,14 +51,22 @@ def _typed(node: Node, attrs: Mapping, shape: Sequence[int]) -> dict:
     return attrs
 
 
-def render(graph: Graph) -> Callable:
-    """The graph as a function of JAX arrays (in parameter order) that returns the list of outputs. It may be given to `jax.jit`."""
+def constants_of(graph: Graph) -> list[int]:
+    """The graph's own constants, without those of regions."""
+    return [i for i, node in enumerate(graph.nodes) if node.op.name == "constant"]
+
+
+def render(graph: Graph, opened: bool = False) -> Callable:
+    """The graph as a function of JAX arrays (in parameter order) that returns the list of outputs. It may be given to `jax.jit`.
+
+    With `opened` the arrays of its constants come after them: XLA's own folding of an integer division ends the process (SIGFPE).
+    """
     def run(*args):
         import jax
         from jax import lax
         from jax import numpy as jnp
         values: list = [None] * len(graph)
-        for p, array in zip(graph.params, args, strict=True):
+        for p, array in zip([*graph.params, *(constants_of(graph) if opened else ())], args, strict=True):
             values[p] = jnp.asarray(array)
         return _evaluate(graph, values, lambda node, operands: node.op.jax(
             jnp, lax, *operands, **_typed(node, node.attrs, static_shape(node.type.shape))), jax)
@@ -88,6 +98,7 @@ class _Eager:
     def __init__(self) -> None:
         self.jax = _jax()
         self.jnp, self.lax = self.jax.numpy, self.jax.lax
+        self.banks = Banks(self.jax)
         self.warm: set = set()
         self.started, self.cold_seconds = time.monotonic(), 0.0
         self.frugal = False
@@ -107,7 +118,8 @@ class _Eager:
         if frugal and self.jit_seconds > JIT_SHARE * (begun - self.started):
             return None
         try:
-            return [np.asarray(o) for o in self.jax.jit(render(graph))(*args)]
+            constants = [apply_node(graph.nodes[i], []) for i in constants_of(graph)]
+            return [np.asarray(o) for o in self.jax.jit(render(graph, opened=True))(*args, *constants)]
         except self.jax.errors.JaxRuntimeError:
             self.refused += 1  # see `apply`
             return None
@@ -116,7 +128,7 @@ class _Eager:
 
     def apply(self, node: Node, operands: list[np.ndarray]) -> np.ndarray:
         try:
-            found = canonical.run(node, operands, self.call)
+            found = canonical.run(node, operands, self.banked)
             return self.direct(node, operands) if found is None else found
         except self.jax.errors.JaxRuntimeError:
             # XLA without its simplifier lacks some ops (clamp of bool, negative padding): no answer to compare, so the op's own meaning stands in.
@@ -136,6 +148,11 @@ class _Eager:
             self.warm.add(key)
             self.cold_seconds += (time.monotonic() - begun) if movement else 0.0
         return result
+
+    def banked(self, node: Node, operands: Sequence[np.ndarray], attrs: dict, shape: Sequence[int]) -> np.ndarray:
+        """In a canonical shape: by a program that many ops share."""
+        self.by_jax += 1
+        return self.banks.call(node, operands, attrs, shape)
 
     def call(self, node: Node, operands: Sequence[np.ndarray], attrs: dict, shape: Sequence[int]) -> np.ndarray:
         self.by_jax += 1

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from mlc.core.affine import Affine
 from mlc.core.dims import TensorType
 from mlc.core.dtype import DType
-from mlc.core.expr import Expr
+from mlc.core.expr import Expr, var
 
 Axis = tuple[str, int]
 
@@ -91,13 +91,52 @@ class Dot:
 
 
 @dataclass(frozen=True)
+class Attend:
+    """Softmax-weighted sums that never hold all scores: out[m, c] = sum over n of w[m, n] * value(n, c) / sum over n of w[m, n], where
+
+        s[m, n] = score, in which var(name + ".s") is the sum over k of query(m, k) * key(n, k)
+        w[m, n] = weight, in which var(name + ".x") is s[m, n] - max over n of s[m, n]     (the exponential)
+
+    then `puts` at every (m, c), where var(name) is out[m, c]. `m`, `n`, `k`, `c` are single axes; batch axes are rows. `value` is
+    contiguous in c. It runs block by block of keys with a running maximum and sum; the order is in `schedule.AttendSchedule`.
+    """
+
+    name: str
+    dtype: DType
+    m: Axis
+    n: Axis
+    k: Axis
+    c: Axis
+    query: Expr
+    key: Expr
+    score: Expr
+    weight: Expr
+    value: Expr
+    puts: tuple[Put, ...]
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.m, self.n, self.k, self.c
+
+    @property
+    def dot(self) -> Expr:
+        """The leaf of `score` that stands for the product of a query and a key."""
+        return var(f"{self.name}.s", self.dtype)
+
+    @property
+    def distance(self) -> Expr:
+        """The leaf of `weight` that stands for a score less the largest."""
+        return var(f"{self.name}.x", self.dtype)
+
+
+@dataclass(frozen=True)
 class Kernel:
     """Hash-consed before scheduling: equal kernels are lowered and compiled once. Parameter names are canonical."""
 
     name: str
     params: tuple[Param, ...]
     rows: tuple[Axis, ...]
-    stages: tuple[Stage | Dot, ...]
+    stages: tuple[Stage | Dot | Attend, ...]
     may_alias: frozenset[tuple[str, str]] = frozenset()
 
 

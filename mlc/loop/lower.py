@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from mlc.core import expr as ex
 from mlc.core.affine import Affine
 from mlc.core.expr import Expr
+from mlc.kernel.attention import AttendSchedule
 from mlc.kernel.axes import rebase
-from mlc.kernel.ir import Axis, Dot, Kernel, Put, Stage
+from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Put, Stage
 from mlc.kernel.schedule import DOT_CHUNK, Schedule, StageSchedule, TileSchedule, additions, chunk_steps
 from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Stmt, Store, Tile, load
+from mlc.loop.lower_attention import AttentionLoops
 
 Rebase = Mapping[str, Affine]
 
@@ -186,6 +188,20 @@ class _Lowering:
             found.extend(panel(Affine(cols - cols % plan.n), cols % plan.n))
         return found
 
+    # ----------------------------------------------------------------- attention
+    def attend(self, stage: Attend, plan: AttendSchedule) -> list[Stmt]:
+        """Blocks of queries; they may run in parallel where nothing runs around or before them."""
+        loops = AttentionLoops(stage, plan, self.fresh, self.buffer_name)
+        self.scratch.extend(loops.scratch)
+        return loops.run("parallel" if self.kernel.rows == () and len(self.kernel.stages) == 1 else "serial")
+
+    def buffer_name(self, base: str) -> str:
+        """A fresh name that no parameter has."""
+        name = self.fresh(base)
+        while any(p.name == name for p in self.kernel.params):
+            name = self.fresh(base)
+        return name
+
     def sums(self, dot: Dot, plan: TileSchedule) -> Buffer | None:
         """Where a tile's sums wait while the next steps of a deep contraction are summed; None for one that is not deep."""
         if dot.k[1] <= DOT_CHUNK:
@@ -224,6 +240,8 @@ class _Lowering:
         for stage, plan in zip(self.kernel.stages, self.schedule.stages):
             if isinstance(stage, Dot):
                 body.extend(self.dot(stage, plan))
+            elif isinstance(stage, Attend):
+                body.extend(self.attend(stage, plan))
             else:
                 body.extend(self.stage(stage, plan, self.schedule.row_width))
         for position, (name, extent) in reversed(list(enumerate(self.kernel.rows))):

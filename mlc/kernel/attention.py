@@ -61,11 +61,10 @@ def blocks(extent: int, size: int) -> list[tuple[int, int]]:
 def _register_tile(rows: int, columns: int, width: int, registers: int) -> tuple[int, int]:
     """Accumulators for a tile of rows x columns, without remainders where that costs little."""
     vectors = -(-columns // width)
-    room = registers - 6
     best, found = 0.0, (1, 1)
     for v in range(1, min(4, vectors) + 1):
-        m = min(rows, room // v)
-        for m in {m, *(d for d in range(4, m + 1) if rows % d == 0)}:
+        most = min(rows, registers * 3 // 4 // v)
+        for m in [most, *(d for d in range(4, most) if rows % d == 0)]:
             # A step loads v vectors and m scalars for v * m fmas; remainders run with fewer accumulators.
             efficiency = min(1.0, 2 * v * m / (v + m) / 4) * min(1.0, v * m / 12)
             waste = 1 + 0.2 * bool(vectors % v) + 0.1 * bool(rows % m)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from mlc.core import expr as ex
 from mlc.core.affine import Affine
 from mlc.core.expr import Expr, make
-from mlc.kernel.ir import Axis, Dot, Kernel, Put, Stage
+from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Put, Stage
 
 
 def rebase(exprs: Sequence[Expr], axes: Mapping[str, Affine], loads: Callable[[str, Affine, Affine], Expr | None] | None = None) -> list[Expr]:
@@ -84,8 +84,10 @@ def collapse(exprs: Sequence[Expr], axes: Sequence[Axis], new: str) -> list[Expr
 
 
 # --------------------------------------------------------------------------- stages and kernels
-def stage_parts(stage: Stage | Dot) -> tuple[list[Expr], list[Put]]:
+def stage_parts(stage: Stage | Dot | Attend) -> tuple[list[Expr], list[Put]]:
     """All expressions of a stage and its puts."""
+    if isinstance(stage, Attend):
+        return [stage.query, stage.key, stage.score, stage.weight, stage.value, *(p.value for p in stage.puts)], list(stage.puts)
     if isinstance(stage, Dot):
         return [stage.a, stage.b, *(p.value for p in stage.puts)], list(stage.puts)
     values = [v for r in stage.reduces for v in r.values]
@@ -110,9 +112,9 @@ def _merge_pair(stage: Stage, which: str, position: int) -> Stage | None:
     return replace(stage, reduces=reduces, puts=puts, finish=finish, **{which: merged})
 
 
-def collapse_stage(stage: Stage | Dot) -> Stage | Dot:
+def collapse_stage(stage: Stage | Dot | Attend) -> Stage | Dot | Attend:
     """Adjacent axes that every access steps through as one are one axis."""
-    if isinstance(stage, Dot):
+    if isinstance(stage, (Dot, Attend)):
         return stage
     for which in ("axes", "over"):
         position = len(getattr(stage, which)) - 2

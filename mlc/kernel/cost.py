@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from mlc.core import expr as ex
-from mlc.kernel.ir import Dot, Kernel, KernelGraph
+from mlc.kernel.ir import Attend, Dot, Kernel, KernelGraph
 
 # Rough single-core rates, only used to tell calls of microseconds from long ones.
 _FLOPS_PER_SECOND, _BYTES_PER_SECOND = 20e9, 10e9
@@ -35,6 +35,11 @@ def kernel_cost(kernel: Kernel) -> Cost:
     rows = math.prod(e for _, e in kernel.rows)
     flops = 0
     for stage in kernel.stages:
+        if isinstance(stage, Attend):
+            (_, queries), (_, keys), (_, depth), (_, columns) = stage.axes
+            scores = queries * keys * (2 * depth + 2 * columns + _weight([stage.score]) + _weight([stage.weight]) + 4)
+            flops += rows * (scores + queries * columns * (1 + _weight([p.value for p in stage.puts])))
+            continue
         if isinstance(stage, Dot):
             kept = stage.m[1] * stage.n[1]
             flops += rows * kept * (2 * stage.k[1] + _weight([p.value for p in stage.puts]))

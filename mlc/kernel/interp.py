@@ -11,7 +11,8 @@ import numpy as np
 
 from mlc.core.expr import Expr
 from mlc.core.scalar_eval import apply, evaluate
-from mlc.kernel.ir import Axis, Bind, Dot, Kernel, KernelGraph, Put, Reduce, Stage
+from mlc.kernel.attention import AttendSchedule, blocks, weight_scale
+from mlc.kernel.ir import Attend, Axis, Bind, Dot, Kernel, KernelGraph, Put, Reduce, Stage
 from mlc.kernel.schedule import DOT_CHUNK, Schedule, StageSchedule, additions, chunk_steps
 
 
@@ -139,6 +140,51 @@ def _run_dot(row: _Row, dot: Dot) -> None:
         row.put(put, value, grid, (rows, cols))
 
 
+def _fma_sum(a: np.ndarray, b: np.ndarray, dtype) -> np.ndarray:
+    """a @ b, one fma a step, from zero."""
+    total = np.zeros((a.shape[0], b.shape[1]), dtype.numpy)
+    for step in range(a.shape[1]):
+        total = apply("fma", dtype, [a[:, step:step + 1], b[step:step + 1, :], total])
+    return total
+
+
+def _run_attend(row: _Row, stage: Attend, plan: AttendSchedule) -> None:
+    """All queries at once, block after block of keys."""
+    (m, queries), (n, keys), (k, depth), (c, columns) = stage.axes
+    down, across, deep = np.arange(queries)[:, None], np.arange(columns)[None, :], np.arange(depth)
+    dtype, one = stage.dtype, np.ones((), stage.dtype.numpy)
+    (query,) = row.evaluate([stage.query], {m: down, k: deep[None, :]}, {}, (queries, depth))
+    top, total = np.full((queries, 1), -np.inf, dtype.numpy), np.zeros((queries, 1), dtype.numpy)
+    out = np.zeros((queries, columns), dtype.numpy)
+    scale = dtype.numpy.type(weight_scale(stage))
+
+    def weight(scores: np.ndarray, base: np.ndarray) -> np.ndarray:
+        distance = apply("sub", dtype, [scores, base])
+        return np.asarray(evaluate([stage.weight], lambda e: distance if e.op == "var" else None)[0])
+
+    for start, count in blocks(keys, plan.keys):
+        steps = np.arange(start, start + count)
+        (key,) = row.evaluate([stage.key], {n: steps[None, :], k: deep[:, None]}, {}, (depth, count))
+        (value,) = row.evaluate([stage.value], {n: steps[:, None], c: across}, {}, (count, columns))
+        dots = {stage.dot.attr: _fma_sum(query, key, dtype)}
+        (scores,) = row.evaluate([stage.score], {m: down, n: steps[None, :]}, dots, (queries, count))
+        new = np.fmax(top, np.fmax.reduce(scores, 1, keepdims=True))
+        base = np.where(new == -np.inf, dtype.numpy.type(0), new)
+        fade, top = weight(top, base), new
+        weights = apply("mul", dtype, [weight(scores, base), scale])
+        part, block = np.zeros_like(total), _fma_sum(weights, value, dtype)
+        for step in range(count):
+            part = apply("add", dtype, [part, weights[:, step:step + 1]])
+        if count == keys:
+            total, out = part, block
+        else:
+            total, out = (apply("add", dtype, [apply("mul", dtype, [old, fade]), add]) for old, add in ((total, part), (out, block)))
+    result = apply("mul", dtype, [out, apply("div", dtype, [one, total])])
+    for put in stage.puts:
+        (value,) = row.evaluate([put.value], {m: down, c: across}, {stage.name: result}, (queries, columns))
+        row.put(put, value, {m: down, c: across}, (queries, columns))
+
+
 def run_kernel(kernel: Kernel, schedule: Schedule, buffers: dict[str, np.ndarray]) -> None:
     """Run a kernel on flat arrays, in place; `buffers` has one for each in and out parameter."""
     for indices in np.ndindex(*(e for _, e in kernel.rows)):
@@ -147,6 +193,8 @@ def run_kernel(kernel: Kernel, schedule: Schedule, buffers: dict[str, np.ndarray
         for stage, plan in zip(kernel.stages, schedule.stages):
             if isinstance(stage, Dot):
                 _run_dot(row, stage)
+            elif isinstance(stage, Attend):
+                _run_attend(row, stage, plan)
             else:
                 _run_stage(row, stage, plan)
 

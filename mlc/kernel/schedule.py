@@ -14,7 +14,8 @@ from mlc.core import expr as ex
 from mlc.core.expr import Expr
 from mlc.core.expr_text import checked_name
 from mlc.core.text import Reader
-from mlc.kernel.ir import Axis, Dot, Kernel, Stage
+from mlc.kernel.attention import AttendSchedule, attend_schedule, read_attend
+from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Stage
 
 # A partial sum takes at most this many steps per lane before it is added to the next level: the error grows with the log.
 CHUNK = 64
@@ -56,7 +57,7 @@ class TileSchedule:
 class Schedule:
     """One entry a stage; `row_vector` is the row axis whose iterations are lanes, if rows are short."""
 
-    stages: tuple[StageSchedule | TileSchedule, ...]
+    stages: tuple[StageSchedule | TileSchedule | AttendSchedule, ...]
     row_vector: str = ""
     row_width: int = 1
 
@@ -81,11 +82,13 @@ def read_schedule(reader: Reader) -> Schedule:
     """`schedule { ... }`. Raises ParseError, also for another order of summation than this version's."""
     reader.expect("schedule")
     reader.expect("{")
-    stages: list[StageSchedule | TileSchedule] = []
+    stages: list[StageSchedule | TileSchedule | AttendSchedule] = []
     rows = ("", 1)
     while not reader.accept("chunk"):
         if reader.accept("tile"):
             stages.append(_read_tile(reader))
+        elif reader.accept("attend"):
+            stages.append(read_attend(reader))
         elif reader.accept("serial"):
             stages.append(StageSchedule("", reader.integer() if reader.accept(":") else 1))
         else:
@@ -210,7 +213,7 @@ def _short_rows(kernel: Kernel) -> bool:
     if not kernel.rows or kernel.rows[-1][1] < 2 * SHORT_ROW or any(p.role == "scratch" for p in kernel.params):
         return False
     for stage in kernel.stages:
-        if isinstance(stage, Dot):
+        if isinstance(stage, (Dot, Attend)):
             return False
         size = 1
         for _, extent in (*stage.axes, *stage.over):
@@ -228,4 +231,5 @@ def schedule_for(kernel: Kernel, vector_bytes: int, registers: int, db: Mapping[
         exprs = [e for s in kernel.stages for e in _expressions(s)]
         return Schedule(tuple(StageSchedule("", 1) for _ in kernel.stages), kernel.rows[-1][0], _lanes(exprs, vector_bytes))
     return Schedule(tuple(
-        tile_schedule(s, vector_bytes, registers) if isinstance(s, Dot) else _stage_schedule(s, vector_bytes) for s in kernel.stages))
+        tile_schedule(s, vector_bytes, registers) if isinstance(s, Dot) else attend_schedule(s, vector_bytes, registers) if isinstance(s, Attend)
+        else _stage_schedule(s, vector_bytes) for s in kernel.stages))

@@ -18,6 +18,19 @@
       } then {
         %o1[256*m + n] = %t4
       }
+      attend %t5: f32 m:64 n:64 k:16 c:16 {
+        %t5.s += %a0[16*m + k] * %a1[16*n + k]
+      } score {
+        %0 = mul %t5.s, 0.25 : f32
+        yield %0
+      } weight {
+        %0 = ... %t5.x ...
+        yield %0
+      } value {
+        yield %a2[16*n + c]
+      } then {
+        %o2[16*m + c] = %t5
+      }
     } schedule { vectorize j0:64, vectorize j0:32, tile m:6 n:16 k:1024 by 8, chunk 64 }
 
 A stage runs its braces at every point of its axes and of those `over` which it reduces, what follows `then` at every point of its
@@ -29,10 +42,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from mlc.core.dtype import DType
 from mlc.core.expr import Expr
 from mlc.core.expr_text import ExprPrinter, ExprReader, Scope, checked_buffer, checked_name, checked_title, format_access, format_aliases
 from mlc.core.text import Reader, read_type
-from mlc.kernel.ir import Axis, Bind, Dot, Kernel, Param, Put, Reduce, Stage
+from mlc.kernel.ir import Attend, Axis, Bind, Dot, Kernel, Param, Put, Reduce, Stage
 from mlc.kernel.schedule import Schedule, read_schedule
 
 _ROLES = ("in", "out", "scratch")
@@ -58,6 +72,11 @@ def _param(param: Param) -> str:
     return f"%{checked_buffer(param.name)}: {param.type} {param.role}"
 
 
+def _sizes(roles: str, axes: Sequence[Axis]) -> str:
+    """As ` m:64 n=j0:16`: axes by the role they have."""
+    return "".join(f" {role}:{extent}" if name == role else f" {role}={checked_name(name)}:{extent}" for role, (name, extent) in zip(roles, axes))
+
+
 class _Printer(ExprPrinter):
     """`scope` has the dtypes of the variables bound so far."""
 
@@ -71,7 +90,7 @@ class _Printer(ExprPrinter):
         rows = f" rows{_axes(kernel.rows)}" if kernel.rows else ""
         self.lines = [f"kernel @{checked_title(label)}({', '.join(map(_param, kernel.params))}){format_aliases(kernel.may_alias)}{rows} {{"]
         for stage in kernel.stages:
-            (self.dot if isinstance(stage, Dot) else self.stage)(stage)
+            (self.dot if isinstance(stage, Dot) else self.attend if isinstance(stage, Attend) else self.stage)(stage)
         return "\n".join([*self.lines, "}" + (f" {schedule.text()}" if schedule else ""), ""])
 
     def stage(self, stage: Stage) -> None:
@@ -109,15 +128,27 @@ class _Printer(ExprPrinter):
                 self.scope[action.name] = action.value.dtype
 
     def dot(self, dot: Dot) -> None:
-        sizes = "".join(f" {role}:{extent}" if name == role else f" {role}={checked_name(name)}:{extent}"
-                        for role, (name, extent) in (("m", dot.m), ("n", dot.n), ("k", dot.k)))
-        self.lines.append(f"  dot %{checked_name(dot.name)}: {dot.dtype}{sizes} {{")
+        self.lines.append(f"  dot %{checked_name(dot.name)}: {dot.dtype}{_sizes('mnk', (dot.m, dot.n, dot.k))} {{")
         self.product(dot.name, dot.dtype, (dot.a, dot.b), "  ", self.scope)
-        self.scope[dot.name] = dot.dtype
-        if dot.puts:
+        self.results(dot)
+
+    def results(self, stage: Dot | Attend) -> None:
+        """What is stored of a contraction's or attention's result, and the last brace."""
+        self.scope[stage.name] = stage.dtype
+        if stage.puts:
             self.lines.append("  } then {")
-            self.actions(dot.puts, {})
+            self.actions(stage.puts, {})
         self.lines.append("  }")
+
+    def attend(self, stage: Attend) -> None:
+        self.lines.append(f"  attend %{checked_name(stage.name)}: {stage.dtype}{_sizes('mnkc', stage.axes)} {{")
+        self.product(f"{stage.name}.s", stage.dtype, (stage.query, stage.key), "  ", self.scope)
+        inner = self.scope | {e.attr: e.dtype for e in (stage.dot, stage.distance)}
+        for what, value in (("score", stage.score), ("weight", stage.weight), ("value", stage.value)):
+            self.lines.append(f"  }} {what} {{")
+            given, = self.instructions((value,), (stage.dtype,), "    ", inner)
+            self.lines.append(f"    yield {given}")
+        self.results(stage)
 
 
 # --------------------------------------------------------------------------- parsing
@@ -148,10 +179,10 @@ class _Parser(ExprReader):
         self.buffers = {p.name: p.type.dtype for p in params}
         aliases = self.aliases()
         rows = self.axes() if r.accept("rows") else ()
-        stages: list[Stage | Dot] = []
+        stages: list[Stage | Dot | Attend] = []
         r.expect("{")
         while not r.accept("}"):
-            stages.append(self.dot() if r.accept("dot") else self.stage())
+            stages.append(self.dot() if r.accept("dot") else self.attend() if r.accept("attend") else self.stage())
         return Kernel(name, params, rows, tuple(stages), aliases)
 
     def param(self) -> Param:
@@ -226,18 +257,39 @@ class _Parser(ExprReader):
                 found.append(self.put(named))
         return tuple(found)
 
-    def dot(self) -> Dot:
-        r, name = self.reader, self.value()
+    def head(self, roles: str) -> tuple[str, DType, list[Axis]]:
+        """`%t0: f32 m:64 n=j0:16 k:8`"""
+        r, name, axes = self.reader, self.value(), []
         r.expect(":")
-        dtype, axes = self.dtype(), []
-        for role in "mnk":
+        dtype = self.dtype()
+        for role in roles:
             r.expect(role)
             axis = r.take("name") if r.accept("=") else role
             r.expect(":")
             axes.append((axis, r.integer()))
-        a, b = self.product(name, dtype, self.scope)
+        return name, dtype, axes
+
+    def results(self, name: str, dtype: DType) -> tuple[Put, ...]:
         self.scope[name] = dtype
-        return Dot(name, dtype, *axes, a, b, self.actions(binds=False) if r.accept("then") else ())
+        return self.actions(binds=False) if self.reader.accept("then") else ()
+
+    def dot(self) -> Dot:
+        name, dtype, axes = self.head("mnk")
+        a, b = self.product(name, dtype, self.scope)
+        return Dot(name, dtype, *axes, a, b, self.results(name, dtype))
+
+    def attend(self) -> Attend:
+        r, (name, dtype, axes) = self.reader, self.head("mnkc")
+        query, key = self.product(f"{name}.s", dtype, self.scope)
+        inner, parts = self.scope | {f"{name}.s": dtype, f"{name}.x": dtype}, []
+        for what in ("score", "weight", "value"):
+            r.expect(what)
+            r.expect("{")
+            named = self.instructions(inner)
+            r.expect("yield")
+            parts += self.roots([dtype], named, inner)
+            r.expect("}")
+        return Attend(name, dtype, *axes, query, key, *parts, self.results(name, dtype))
 
 
 def read_word(reader: Reader, words: Sequence[str]) -> str:

@@ -6,8 +6,9 @@ import math
 
 from mlc.core import expr as ex
 from mlc.core.errors import VerifyError
-from mlc.kernel.ir import Bind, Dot, Kernel, KernelGraph, Put, Stage
-from mlc.kernel.schedule import Schedule, TileSchedule
+from mlc.kernel.attention import AttendSchedule
+from mlc.kernel.ir import Attend, Bind, Dot, Kernel, KernelGraph, Put, Stage
+from mlc.kernel.schedule import DOT_CHUNK, Schedule, TileSchedule
 
 
 def _fail(invariant: str, where: str, found: object, expected: object) -> None:
@@ -15,8 +16,13 @@ def _fail(invariant: str, where: str, found: object, expected: object) -> None:
 
 
 # --------------------------------------------------------------------------- one kernel
-def _parts(stage: Stage | Dot):
+def _parts(stage: Stage | Dot | Attend):
     """(expression, loop extents it runs over) for every expression, and (put, extents) for every put."""
+    if isinstance(stage, Attend):
+        m, n, k, c = (dict([axis]) for axis in stage.axes)
+        yield from ((stage.query, m | k, None), (stage.key, n | k, None), (stage.score, m | n, None), (stage.weight, {}, None))
+        yield from ((stage.value, n | c, None), *((put.value, m | c, put) for put in stage.puts))
+        return
     if isinstance(stage, Dot):
         m, n, k = (dict([axis]) for axis in (stage.m, stage.n, stage.k))
         yield stage.a, m | k, None
@@ -37,7 +43,7 @@ def _parts(stage: Stage | Dot):
 def axes_are_distinct(kernel: Kernel) -> None:
     """Within a stage no axis is named twice, and extents are not negative."""
     for s, stage in enumerate(kernel.stages):
-        own = [stage.m, stage.n, stage.k] if isinstance(stage, Dot) else [*stage.axes, *stage.over]
+        own = [stage.m, stage.n, stage.k] if isinstance(stage, Dot) else [*stage.axes, *getattr(stage, "over", ())]
         names = [name for name, _ in (*kernel.rows, *own)]
         if len(set(names)) != len(names):
             _fail("axes_are_distinct", f"kernel @{kernel.name} stage {s}", names, "distinct names")
@@ -89,6 +95,11 @@ def values_come_first(kernel: Kernel) -> None:
     stored: set[str] = {p.name for p in kernel.params if p.role == "in"}
     bound: set[str] = set()
     for s, stage in enumerate(kernel.stages):
+        if isinstance(stage, Attend):
+            _values_of_attention(kernel, s, stage, bound, stored)
+            bound |= {stage.name}
+            stored |= {put.target for put in stage.puts}
+            continue
         here = {stage.name} if isinstance(stage, Dot) else {n for r in stage.reduces for n in r.names}
         fed = [v for r in getattr(stage, "reduces", ()) for v in r.values]
         for value, _, _ in _parts(stage):
@@ -105,6 +116,37 @@ def values_come_first(kernel: Kernel) -> None:
                         here.add(action.name)
         bound |= here
         stored |= {put.target for _, _, put in _parts(stage) if put is not None}
+
+
+def _values_of_attention(kernel: Kernel, s: int, stage: Attend, bound: set[str], stored: set[str]) -> None:
+    """The product is read by the score only, the distance by the weight, the result by what is stored."""
+    own = {stage.score: f"{stage.name}.s", stage.weight: f"{stage.name}.x"}
+    own.update((put.value, stage.name) for put in stage.puts)
+    for value, _, _ in _parts(stage):
+        for e in ex.topological([value]):
+            if e.op == "load" and e.attr[0] not in stored:
+                _fail("values_come_first", f"kernel @{kernel.name} stage {s}", f"a load of {e.attr[0]}", "a store in an earlier stage")
+            if e.op == "var" and e.attr not in bound and e.attr != own.get(value):
+                _fail("values_come_first", f"kernel @{kernel.name} stage {s}", f"variable {e.attr}", f"one of {sorted({*bound, own.get(value, '')})}")
+
+
+def attention_is_well_formed(kernel: Kernel) -> None:
+    """All parts are of one float dtype, no axis is empty, a weight depends on its distance alone, values are contiguous."""
+    for s, stage in enumerate(kernel.stages):
+        if not isinstance(stage, Attend):
+            continue
+        where = f"kernel @{kernel.name} stage {s}"
+        parts = (stage.query, stage.key, stage.score, stage.weight, stage.value)
+        if not stage.dtype.is_float or stage.dtype.is_half or any(part.dtype is not stage.dtype for part in parts):
+            _fail("attention_is_well_formed", where, f"{stage.dtype} of {[str(part.dtype) for part in parts]}", "f32 or f64 throughout")
+        if min(extent for _, extent in stage.axes) < 1 or stage.k[1] > DOT_CHUNK:
+            _fail("attention_is_well_formed", where, stage.axes, f"extents of at least 1, and k of at most {DOT_CHUNK}")
+        for e in ex.topological([stage.weight]):
+            if e.op in ("load", "index") or (e.op == "var" and e is not stage.distance):
+                _fail("attention_is_well_formed", where, f"{e.op} {e.attr} in the weight", f"only {stage.distance.attr}")
+        for e in ex.topological([stage.value]):
+            if e.op == "load" and e.attr[1].coefficient(stage.c[0]) not in (0, 1):
+                _fail("attention_is_well_formed", where, f"the value loads {e.attr[0]}[{e.attr[1]}]", f"coefficient 0 or 1 of {stage.c[0]}")
 
 
 def outputs_are_filled(kernel: Kernel) -> None:
@@ -135,7 +177,7 @@ def aliases_are_read_before_they_are_written(kernel: Kernel) -> None:
                           f"loads at {stores[first][1].index} for stores up to {first}")
 
 
-KERNEL_INVARIANTS = (axes_are_distinct, every_access_in_bounds, types_match, values_come_first, outputs_are_filled,
+KERNEL_INVARIANTS = (axes_are_distinct, every_access_in_bounds, types_match, values_come_first, attention_is_well_formed, outputs_are_filled,
                      aliases_are_read_before_they_are_written)
 
 
@@ -147,8 +189,14 @@ def schedule_is_legal(kernel: Kernel, schedule: Schedule) -> None:
     if schedule.row_vector and (schedule.row_vector not in dict(kernel.rows) or any(p.role == "scratch" for p in kernel.params)):
         _fail("schedule_is_legal", where, f"rows {schedule.row_vector} as lanes", "a row axis, and no row scratch")
     for s, (stage, plan) in enumerate(zip(kernel.stages, schedule.stages)):
-        if isinstance(stage, Dot) != isinstance(plan, TileSchedule):
-            _fail("schedule_is_legal", f"{where} stage {s}", plan, "a tile for a contraction, a vector axis for other stages")
+        if isinstance(stage, Dot) != isinstance(plan, TileSchedule) or isinstance(stage, Attend) != isinstance(plan, AttendSchedule):
+            _fail("schedule_is_legal", f"{where} stage {s}", plan, "a tile for a contraction, blocks for attention, a vector axis for other stages")
+        if isinstance(plan, AttendSchedule):
+            if min(plan.queries, plan.keys, *plan.scores, *plan.sums) < 1 or plan.keys > DOT_CHUNK:
+                _fail("schedule_is_legal", f"{where} stage {s}", plan, f"blocks and tiles of at least 1, at most {DOT_CHUNK} keys")
+            if any(lanes < 1 or lanes & (lanes - 1) for lanes in (plan.width, plan.by)):
+                _fail("schedule_is_legal", f"{where} stage {s}", f"{plan.width} and {plan.by} lanes", "powers of two")
+            continue
         if isinstance(stage, Dot):
             if min(plan.m, plan.n) < 1:
                 _fail("schedule_is_legal", f"{where} stage {s}", plan, "a tile of at least 1 x 1")

@@ -108,7 +108,7 @@ def run_planned(program: KernelGraph, plan: ProgramPlan, loops: Mapping[Kernel, 
         for (_, offset), nbytes in plan.dead_before(number):
             arena[offset:offset + nbytes] = 0xFF
         kernel, bound = loops[step.kernel], {}
-        placed = [b for b in kernel.buffers if b.role != "scratch" or b in plan.spilled[step.kernel]]
+        placed = [b for b in kernel.buffers if not b.own or b in plan.spilled[step.kernel]]
         for buffer, (slot, offset) in zip(placed, plan.places(number, step), strict=True):
             bound[buffer.name] = slots[slot] if slot < len(slots) else arena[offset:offset + buffer.nbytes].view(buffer.dtype.numpy)
         interp.run(kernel, bound)

@@ -83,7 +83,7 @@ class Stages:
     @lazy
     def spilled(self) -> dict[Kernel, list[Buffer]]:
         """Scratch that is too large for the stack, per kernel: it gets a place in the arena."""
-        return {k: [b for b in placed_buffers(loop) if b.role == "scratch"] for k, loop in self.loops.items()}
+        return {k: [b for b in placed_buffers(loop) if b.own] for k, loop in self.loops.items()}
 
     @lazy
     def kernels(self) -> KernelGraph:

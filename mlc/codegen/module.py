@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mlc.codegen.builder import Value, type_text
 from mlc.codegen.memory import ALIGNMENT
 from mlc.codegen.statements import KernelEmitter
 from mlc.codegen.target import Target
@@ -20,14 +21,21 @@ STACK_SCRATCH_LIMIT = 32 * 1024
 
 
 def stack_scratch(kernel: LoopKernel) -> bool:
-    """Whether the kernel's scratch buffers live on its own stack; if not, they are places like all other buffers."""
-    return sum(-(-b.nbytes // ALIGNMENT) * ALIGNMENT for b in kernel.buffers if b.role == "scratch") <= STACK_SCRATCH_LIMIT
+    """Whether the buffers that the kernel makes for itself live on the stack; if not, they are places like all other buffers."""
+    return sum(-(-b.nbytes // ALIGNMENT) * ALIGNMENT for b in kernel.buffers if b.own) <= STACK_SCRATCH_LIMIT
 
 
 def placed_buffers(kernel: LoopKernel) -> tuple[Buffer, ...]:
     """The buffers that a call of the kernel gives places for, in order."""
     on_stack = stack_scratch(kernel)
-    return tuple(b for b in kernel.buffers if not (on_stack and b.role == "scratch"))
+    return tuple(b for b in kernel.buffers if not (on_stack and b.own))
+
+
+def worker_scratch(kernel: LoopKernel) -> int:
+    """Bytes that each worker needs beside the places of a call, which serve the caller's thread."""
+    if stack_scratch(kernel) or not any(isinstance(s, For) and s.kind == "parallel" for s in kernel.body):
+        return 0
+    return sum(-(-b.nbytes // ALIGNMENT) * ALIGNMENT for b in kernel.buffers if b.role == "scratch")
 
 
 def emit_module(calls: Sequence[tuple[LoopKernel, Sequence[Place]]], target: Target,
@@ -70,26 +78,75 @@ def emit_module(calls: Sequence[tuple[LoopKernel, Sequence[Place]]], target: Tar
 
 
 def _kernel_functions(kernel: LoopKernel, name: str, target: Target, declares: dict[str, str]) -> list[str]:
-    """The kernel's function, after one function for each outermost parallel loop: (pointers, i64 lo, i64 hi), lo < hi."""
-    shared = {buffer for pair in kernel.may_alias for buffer in pair}
-    placed = {b.name for b in placed_buffers(kernel)}
-    pointers = {b.name: f"%b{i}" for i, b in enumerate(kernel.buffers)}
-    parameters = ", ".join([f"ptr {'' if b.name in shared else 'noalias '}{pointers[b.name]}" for b in kernel.buffers if b.name in placed])
-    # Scratch does not outlive an iteration of a parallel loop, so each function may have its own.
-    scratch = "".join([f"  {pointers[b.name]} = alloca [{max(1, b.nbytes)} x i8], align {ALIGNMENT}\n"
-                       for b in kernel.buffers if b.name not in placed])
-    parts: list[str] = []
+    """The kernel's function, after those of its outermost parallel loops."""
+    return _Functions(kernel, name, target, declares).emit()
 
-    def outline(loop: For) -> str:
-        part = f"{name}.parallel{len(parts)}"
-        inner = KernelEmitter(kernel, target, declares, pointers)
+
+class _Functions:
+    """The functions of one kernel. A parallel loop is two: (pointers, variables, i64 lo, i64 hi) with lo < hi, which runs a range of it,
+    and (context, i64 lo, i64 hi, scratch), which the worker pool calls, and which takes the former's arguments out of the context."""
+
+    def __init__(self, kernel: LoopKernel, name: str, target: Target, declares: dict[str, str]):
+        self.kernel, self.name, self.target, self.declares = kernel, name, target, declares
+        self.pointers = {b.name: f"%b{i}" for i, b in enumerate(kernel.buffers)}
+        self.placed = {b.name for b in placed_buffers(kernel)}
+        self.shared = {buffer for pair in kernel.may_alias for buffer in pair}
+        # Scratch does not outlive an iteration of a parallel loop, so each function may have its own.
+        self.given = [b for b in kernel.buffers if b.role != "scratch" or b.name in self.placed]
+        self.parts: list[str] = []
+        self.context = 0
+
+    def emit(self) -> list[str]:
+        emitter = KernelEmitter(self.kernel, self.target, self.declares, self.pointers, self.outline)
+        emitter.body(self.kernel.body)
+        parameters = self._parameters([b for b in self.given if b.name in self.placed])
+        own = self._allocas([b for b in self.kernel.buffers if b.name not in self.placed])
+        context = f"  %ctx = alloca [{self.context} x i64], align {ALIGNMENT}\n" if self.context else ""
+        head = f"define internal void @{self.name}({', '.join(parameters)}) nounwind {{ ; {self.kernel.name}"
+        return [*self.parts, f"{head}\nentry:\n{own}{context}{emitter.b.text()}\n  ret void\n}}"]
+
+    def _parameters(self, buffers: Sequence[Buffer]) -> list[str]:
+        return [f"ptr {'' if b.name in self.shared else 'noalias '}{self.pointers[b.name]}" for b in buffers]
+
+    def _allocas(self, buffers: Sequence[Buffer]) -> str:
+        return "".join([f"  {self.pointers[b.name]} = alloca [{max(1, b.nbytes)} x i8], align {ALIGNMENT}\n" for b in buffers])
+
+    def outline(self, outer: KernelEmitter, loop: For, captured: Sequence[str]) -> None:
+        """Emit a parallel loop's functions, and in `outer` the call that runs it; `captured` names the variables that it reads."""
+        part = f"{self.name}.parallel{len(self.parts) // 2}"
+        values = [outer.env[variable] for variable in captured]
+        names = [*(self.pointers[b.name] for b in self.given), *(f"%c{i}" for i in range(len(values)))]
+        types = [*("ptr" for _ in self.given), *(type_text(v.dtype, 1) for v in values)]
+        operands = [*names[:len(self.given)], *map(outer.operand, values)]
+
+        inner = KernelEmitter(self.kernel, self.target, self.declares, self.pointers)
+        inner.env.update({variable: Value(f"%c{i}", v.dtype, 1, 0) for i, (variable, v) in enumerate(zip(captured, values))})
         inner.counted(loop, "%lo", "%hi", 1, lambda: inner.body(loop.body))
-        given = [*parameters.split(", "), "i64 %lo", "i64 %hi"] if parameters else ["i64 %lo", "i64 %hi"]
-        parts.append(f"define internal void @{part}({', '.join(given)}) nounwind {{\nentry:\n{scratch}{inner.b.text()}\n  ret void\n}}")
-        operands = [f"ptr {pointers[b.name]}" for b in kernel.buffers if b.name in placed]
-        return f"call void @{part}({', '.join([*operands, 'i64 0', f'i64 {loop.extent}'])})"
+        scalars = [f"{type_} {name}" for type_, name in zip(types, names) if type_ != "ptr"]
+        parameters = ", ".join([*self._parameters(self.given), *scalars, "i64 %lo", "i64 %hi"])
+        own = self._allocas([b for b in self.kernel.buffers if b not in self.given])
+        self.parts.append(f"define internal void @{part}({parameters}) nounwind {{\nentry:\n{own}{inner.b.text()}\n  ret void\n}}")
+        self.parts.append(self._entry(part, types, names))
 
-    emitter = KernelEmitter(kernel, target, declares, pointers, outline)
-    emitter.body(kernel.body)
-    parts.append(f"define internal void @{name}({parameters}) nounwind {{ ; {kernel.name}\nentry:\n{scratch}{emitter.b.text()}\n  ret void\n}}")
-    return parts
+        b = outer.b
+        for i, (type_, operand) in enumerate(zip(types, operands)):
+            place = b.emit(b.level, f"getelementptr i64, ptr %ctx, i64 {i}")
+            b.effect(f"store {type_} {operand}, ptr {place}, align 8")
+        b.declare("mlc_parallel", "void", "ptr, ptr, i64, i64")
+        b.effect(f"call void @mlc_parallel(ptr @{part}.entry, ptr %ctx, i64 {loop.extent}, i64 {worker_scratch(self.kernel)})")
+        self.context = max(self.context, len(types), 1)
+
+    def _entry(self, part: str, types: Sequence[str], names: Sequence[str]) -> str:
+        """What the pool calls: arguments from the context, but scratch from the worker where the caller is one."""
+        lines, offset = [f"define internal void @{part}.entry(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch) nounwind {{"], 0
+        lines.append("  %here = icmp eq ptr %scratch, null")
+        for i, (type_, name) in enumerate(zip(types, names)):
+            scratch = self.given[i] if i < len(self.given) and self.given[i].role == "scratch" else None
+            given = f"{name}.caller" if scratch else name
+            lines += [f"  {name}.at = getelementptr i64, ptr %ctx, i64 {i}", f"  {given} = load {type_}, ptr {name}.at, align 8"]
+            if scratch:
+                lines.append(f"  {name}.worker = getelementptr i8, ptr %scratch, i64 {offset}")
+                lines.append(f"  {name} = select i1 %here, ptr {given}, ptr {name}.worker")
+                offset += -(-scratch.nbytes // ALIGNMENT) * ALIGNMENT
+        operands = [*(f"{type_} {name}" for type_, name in zip(types, names)), "i64 %lo", "i64 %hi"]
+        return "\n".join([*lines, f"  call void @{part}({', '.join(operands)})", "  ret void", "}"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from mlc.codegen import halves, memory
 from mlc.codegen.builder import Builder, Phi, Value, type_text
@@ -24,7 +24,7 @@ class KernelEmitter:
     """Emits one LLVM function for (part of) a kernel's body."""
 
     def __init__(self, kernel: LoopKernel, target: Target, declares: dict[str, str], pointers: dict[str, str],
-                 outline: Callable[[For], str] | None = None):
+                 outline: Callable[[KernelEmitter, For, Sequence[str]], None] | None = None):
         self.kernel = kernel
         self.b = Builder(target, declares)
         self.pointers = pointers
@@ -169,8 +169,8 @@ class KernelEmitter:
             return
         if stmt.kind == "vector" and stmt.width > 1:
             self._vector(stmt)
-        elif stmt.kind == "parallel" and self.outline is not None and not self.indices and not self._uses_variables(stmt):
-            self.b.effect(self.outline(stmt))
+        elif stmt.kind == "parallel" and stmt.extent > 1 and self.outline and not self.indices and (captured := self._captured(stmt)) is not None:
+            self.outline(self, stmt, captured)
             for name in self.effects(stmt)[1]:
                 self.version[name] = self.version.get(name, 0) + 1
         elif stmt.extent == 1 or (stmt.kind == "unroll" and stmt.extent * _cost(stmt.body) <= UNROLL_LIMIT):
@@ -269,13 +269,20 @@ class KernelEmitter:
             found = self._effects[id(stmt)] = assigned, frozenset(s.buffer for s in inner if isinstance(s, Store))
         return found
 
-    def _uses_variables(self, stmt: For) -> bool:
-        """Whether a loop touches variables declared in front of it."""
+    def _captured(self, stmt: For) -> list[str] | None:
+        """The variables in front of a loop that it reads; None if it assigns one, or reads one with lanes."""
         if not self.env:
-            return False
+            return []
         roots = [root for s in walk(stmt.body) for root in statement_roots(s)]
-        used = {node.attr for node in ex.topological(roots) if node.op == "var"} | self.effects(stmt)[0]
-        return not used.isdisjoint(self.env)
+        assigned = self.effects(stmt)[0]
+        sources = {name for s in walk(stmt.body) if isinstance(s, Fold) for name in s.sources}
+        used = {node.attr for node in ex.topological(roots) if node.op == "var"} | assigned | sources
+        outside = sorted(used & self.env.keys())
+        return None if any(name in assigned or self.env[name].lanes > 1 for name in outside) else outside
+
+    def operand(self, value: Value) -> str:
+        """The value as an operand of LLVM's type for it."""
+        return halves.bits(self.b, value) if value.dtype.is_half else value.text
 
 
 def _variable_value(text: str, dtype: dt.DType, lanes: int, level: int) -> Value:

@@ -26,15 +26,15 @@ _TILE_CHUNK = 256
 def run(kernel: LoopKernel, buffers: dict[str, np.ndarray], *, reverse_parallel: bool = False) -> None:
     """Run a kernel on flat arrays, in place.
 
-    `buffers` has a one-dimensional array of the right size and dtype for each "in" and "out" buffer; scratch buffers are
+    `buffers` has a one-dimensional array of the right size and dtype for each "in" and "out" buffer; the kernel's own are
     made (or, if given, overwritten) here. `reverse_parallel` runs parallel loops from their last iteration to their
     first, which must make no difference. ValueError for arrays that do not fit, IndexError for an access out of bounds.
     """
     arrays: dict[str, np.ndarray] = {}
     for buffer in kernel.buffers:
         array = buffers.get(buffer.name)
-        if array is None and buffer.role == "scratch":
-            array = np.empty(buffer.size, buffer.dtype.numpy)
+        if array is None and buffer.own:
+            array = garbage(buffer.size, buffer.dtype)
         if array is None or array.shape != (buffer.size,) or array.dtype != buffer.dtype.numpy:
             found = "nothing" if array is None else f"{array.dtype}{list(array.shape)}"
             raise ValueError(f"kernel @{kernel.name}: buffer %{buffer.name} needs {buffer.dtype}[{buffer.size}], found {found}")

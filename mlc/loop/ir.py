@@ -39,7 +39,8 @@ from mlc.core.expr import Expr, make
 @dataclass(frozen=True)
 class Buffer:
     """A flat array of `size` elements. role: "in" (read only), "out" (written; may be read after), "scratch" (private to one iteration of
-    the outermost parallel loop, or to one run of a kernel without one: each thread has its own)."""
+    the outermost parallel loop, or to one run of a kernel without one: each thread has its own), "shared" (made by the kernel for itself,
+    one for all threads: what its parallel loops hand over to each other)."""
 
     name: str
     dtype: DType
@@ -49,6 +50,11 @@ class Buffer:
     @property
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
+
+    @property
+    def own(self) -> bool:
+        """Whether the kernel makes it for itself, unseen from outside."""
+        return self.role in ("scratch", "shared")
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,7 @@ Stmt = For | Decl | Assign | Store | Fold | Tile
 
 @dataclass(frozen=True)
 class LoopKernel:
-    """A kernel: `buffers` in the order of its pointer arguments (scratch last), and its body.
+    """A kernel: `buffers` in the order of its pointer arguments (its own last), and its body.
 
     `may_alias`: pairs of (in, out) buffer names that the memory plan may place on the same memory: for these, element i of the input is
     read in the same innermost iteration that writes element i of the output, and never after. All other buffers are disjoint.

@@ -27,17 +27,17 @@ def _fail(invariant: str, where: str, found: object, expected: object) -> None:
 
 # --------------------------------------------------------------------------- structure
 def buffers_are_well_formed(kernel: LoopKernel, sites: Sites) -> None:
-    """Distinct names, known roles, sizes of at least 0, scratch last; may_alias pairs are an "in" and an "out" of one element size."""
+    """Distinct names, known roles, sizes of at least 0, the kernel's own last; may_alias pairs are an "in" and an "out" of one element size."""
     here = f"kernel @{kernel.name}"
     names = [b.name for b in kernel.buffers]
     if len(set(names)) != len(names):
         _fail("buffers_are_well_formed", here, names, "distinct buffer names")
     for b in kernel.buffers:
-        if b.role not in ("in", "out", "scratch") or b.size < 0:
-            _fail("buffers_are_well_formed", f"{here} buffer %{b.name}", f"role {b.role}, size {b.size}", "in, out or scratch; size >= 0")
-    roles = [b.role == "scratch" for b in kernel.buffers]
+        if b.role not in ("in", "out", "scratch", "shared") or b.size < 0:
+            _fail("buffers_are_well_formed", f"{here} buffer %{b.name}", f"role {b.role}, size {b.size}", "in, out, scratch or shared; size >= 0")
+    roles = [b.role in ("scratch", "shared") for b in kernel.buffers]
     if roles != sorted(roles):
-        _fail("buffers_are_well_formed", here, [b.role for b in kernel.buffers], "scratch buffers last")
+        _fail("buffers_are_well_formed", here, [b.role for b in kernel.buffers], "scratch and shared buffers last")
     for source, target in sorted(kernel.may_alias):
         pair = f"{here} may_alias (%{source}, %{target})"
         if source not in names or target not in names or (kernel.buffer(source).role, kernel.buffer(target).role) != ("in", "out"):
@@ -295,7 +295,7 @@ def only_out_and_scratch_are_stored(kernel: LoopKernel, sites: Sites) -> None:
     """Inputs are read only."""
     for site in sites:
         if isinstance(site.stmt, Store) and kernel.buffer(site.stmt.buffer).role == "in":
-            _fail("only_out_and_scratch_are_stored", site.where, f"a store to input %{site.stmt.buffer}", "stores to out and scratch buffers")
+            _fail("only_out_and_scratch_are_stored", site.where, f"a store to input %{site.stmt.buffer}", "stores to out, scratch and shared buffers")
 
 
 def scratch_stays_inside_its_iteration(kernel: LoopKernel, sites: Sites) -> None:

@@ -30,12 +30,12 @@ READS = {
     "runtime": _LOOP | {"codegen", "cache"},
     "tune": _LOOP | {"codegen", "runtime", "cache"},
 }
-TOP = {"__init__", "__main__", "jit", "compile", "stages", "plan", "tools"}
+TOP = {"__init__", "__main__", "jit", "guards", "compile", "stages", "plan", "tools"}
 
 # Inside functions only: arrays tell their namespace, lazy arrays compile themselves when asked for a value, and `mlc.check` is the plugin's.
 BACK = {("mlc.frontend.array", "numpy"), ("mlc.frontend.lazy", "compile")}
 OUTSIDE = {"numpy", "llvmlite", "ml_dtypes"}
-OUTSIDE_LATE = {("mlc.__init__", "pytest_mlc"), ("mlc.tools.bench.worker", "jax"), ("mlc.tools.bench.worker", "torch")}
+OUTSIDE_LATE = {("mlc.__init__", "pytest_mlc"), ("mlc.tools.bench.libraries", "jax"), ("mlc.tools.bench.libraries", "torch")}
 
 
 def sources(*folders: str) -> list[Path]:

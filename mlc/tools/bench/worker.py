@@ -1,122 +1,161 @@
 """One library in a process of its own: reads a request a line, answers with a line of JSON.
 
-    {"do": "load", "workload": name}              -> {"first_ms": first call, tracing and compiling included, "error": worst ulp-free difference}
-    {"do": "time", "workload": name, "seconds": s} -> {"us": median time of a call, "best_us": least}
+    {"do": "load", "workload": name, "reference": file or null}  -> {"first_ms": first call, tracing and compiling included, "ulp": worst}
+    {"do": "time", "workload": name, "seconds": s}               -> {"us": least time of a call, "calls": how many}
+    {"do": "drop"}                                               -> {}
+    {"do": "reference", "workload": name, "file": file}          -> {}, and the first elements of the result in the file
+    {"do": "functions"}                                          -> {name: worst ulp of a transcendental}
+
+What cannot be done is answered with {"skip": reason}.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import contextlib
 import json
-import os
+import math
 import sys
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from mlc.tools.bench.libraries import LIBRARIES, Library, reference
+from mlc.tools.bench.workloads import Workload, all_workloads, leaves, tree_map
 
-def _numpy_library() -> tuple[Any, Any, Callable, Callable, Callable]:
-    def softmax(x, axis):
-        e = np.exp(x - x.max(axis=axis, keepdims=True))
-        return e / e.sum(axis=axis, keepdims=True)
-
-    def layer_norm(x, scale, bias):
-        centred = x - x.mean(axis=-1, keepdims=True)
-        return centred / np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(1e-5)) * scale + bias
-
-    def gelu(x, approximate):
-        if not approximate:
-            raise NotImplementedError("NumPy has no erf")
-        return np.float32(0.5) * x * (1 + np.tanh(np.float32(0.7978845608) * (x + np.float32(0.044715) * x * x * x)))
-    nn = SimpleNamespace(softmax=softmax, layer_norm=layer_norm, gelu=gelu, relu=lambda x: np.maximum(x, 0))
-    return np, nn, lambda f: f, lambda x: x, lambda y: y
+SAMPLE = 1 << 20  # elements of a result that are compared
+WINDOW = 2e-4  # seconds
+MANTISSA = {"float32": 23, "float64": 52, "bfloat16": 7, "float16": 10}
 
 
-def _mlc_library() -> tuple[Any, Any, Callable, Callable, Callable]:
-    import mlc
-    nn = SimpleNamespace(softmax=mlc.nn.softmax, gelu=mlc.nn.gelu, relu=mlc.nn.relu,
-                         layer_norm=lambda x, s, b: mlc.nn.layer_norm(x, s, b))
-    return mlc.numpy, nn, mlc.jit, lambda x: x, lambda y: y
+def ulp(got: np.ndarray, wanted: np.ndarray, exact: bool, dtype: str | None = None) -> float:
+    """The worst error in units in the last place: of each element, or of the typical (root mean square) one where it is larger."""
+    bits = MANTISSA.get(dtype or str(got.dtype))
+    got, wanted = np.asarray(got, np.float64).ravel(), np.asarray(wanted, np.float64).ravel()
+    if got.shape != wanted.shape or not np.array_equal(np.isfinite(got), np.isfinite(wanted)):
+        return math.inf
+    error = np.abs(got - wanted)
+    if bits is None or not error.any():
+        return float(error.max(initial=0.0))
+    size = np.abs(wanted) if exact else np.maximum(np.abs(wanted), math.sqrt(float(np.mean(wanted * wanted))))
+    return float((error / np.exp2(np.floor(np.log2(np.maximum(size, 2.0**-126))) - bits)).max())
 
 
-def _jax_library() -> tuple[Any, Any, Callable, Callable, Callable]:
-    import jax
-    import jax.numpy as jnp
-
-    def layer_norm(x, scale, bias):
-        centred = x - x.mean(axis=-1, keepdims=True)
-        return centred * jax.lax.rsqrt((centred * centred).mean(axis=-1, keepdims=True) + 1e-5) * scale + bias
-    nn = SimpleNamespace(softmax=jax.nn.softmax, gelu=jax.nn.gelu, relu=jax.nn.relu, layer_norm=layer_norm)
-    return jnp, nn, jax.jit, jnp.asarray, jax.block_until_ready
+def bind(workload: Workload, library: Library) -> tuple[Callable, list[Any]]:
+    """The workload's function, its constants bound, not yet compiled; and its other arguments, in the library's arrays."""
+    args = [tree_map(library.put, arg) for arg in workload.args()]
+    function, free = workload.build(library.xp, library.nn), len(args) - workload.constants
+    bound = args[free:]
+    return (lambda *rest: function(*rest, *bound)) if bound else function, args[:free]
 
 
-def _torch_library() -> tuple[Any, Any, Callable, Callable, Callable]:
-    import torch
-    from torch.nn import functional
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    torch.set_grad_enabled(False)
-    nn = SimpleNamespace(
-        softmax=lambda x, axis: functional.softmax(x, dim=axis), relu=functional.relu,
-        gelu=lambda x, approximate: functional.gelu(x, approximate="tanh" if approximate else "none"),
-        layer_norm=lambda x, s, b: functional.layer_norm(x, x.shape[-1:], s, b))
-    return torch, nn, lambda f: f, torch.from_numpy, lambda y: y
-
-
-LIBRARIES = {"mlc": _mlc_library, "jax": _jax_library, "torch": _torch_library, "numpy": _numpy_library}
-
-
-def installed() -> list[str]:
-    """The libraries that this Python can import, mlc first."""
-    return [name for name in LIBRARIES if importlib.util.find_spec(name) is not None]
+def looped(function: Callable, args: list[Any], wait: Callable | None) -> Callable[[int], None]:
+    """Calls `function` n times as a user writes the call, without the loop's own unpacking of arguments."""
+    names = [f"a{i}" for i in range(len(args))]
+    call = f"f({', '.join(names)})"
+    text = f"def loop(n):\n for _ in range(n): {f'wait({call})' if wait else call}"
+    scope = {"f": function, "wait": wait, **dict(zip(names, args))}
+    exec(f"def make({', '.join(scope)}):\n" + "\n".join(" " + line for line in text.splitlines()) + "\n return loop", made := {})
+    return made["make"](**scope)
 
 
 class Worker:
-    """Compiles and times workloads with one library."""
+    """Compiles and times workloads with one library, one at a time."""
 
-    def __init__(self, library: str):
-        from mlc.tools.bench.workloads import WORKLOADS
-        self.xp, self.nn, self.compile, self.put, self.wait = LIBRARIES[library]()
-        self.workloads = {w.name: w for w in WORKLOADS}
-        self.ready: dict[str, Callable[[], Any]] = {}
+    def __init__(self, name: str):
+        self.library = LIBRARIES[name]()
+        self.workloads = {w.name: w for w in all_workloads()}
+        self.loop: Callable[[int], None] | None = None
         # The library's own start is not the workload's: compile something else first.
-        self.wait(self.compile(lambda x: self.xp.exp(x) + x)(self.put(np.ones(7, np.float32))))
+        result = self.library.compile(lambda x: self.library.xp.exp(x) + x)(self.library.put(np.ones(7, np.float32)))
+        if self.library.wait:
+            self.library.wait(result)
 
-    def load(self, name: str) -> dict[str, Any]:
-        workload = self.workloads[name]
-        args = [self.put(a) for a in workload.args()]
-        try:
-            begun = time.perf_counter()
-            function = self.compile(workload.build(self.xp, self.nn))
-            self.wait(function(*args))
-            first = time.perf_counter() - begun
-        except NotImplementedError as error:
-            return {"skip": str(error)}
-        self.ready[name] = lambda: self.wait(function(*args))
-        return {"first_ms": first * 1e3}
+    def load(self, request: dict[str, Any]) -> dict[str, Any]:
+        workload = self.workloads[request["workload"]]
+        self.drop(request)
+        function, args = bind(workload, self.library)
+        begun = time.perf_counter()
+        compiled = self.library.compile(function)
+        result = compiled(*args)
+        if self.library.wait:
+            self.library.wait(result)
+        answer = {"first_ms": (time.perf_counter() - begun) * 1e3}
+        if request.get("reference"):
+            got = self.library.get(next(leaves(result)))
+            dtype = "bfloat16" if workload.dtype == "bf16" else None
+            answer["ulp"] = ulp(got.ravel()[:SAMPLE], np.load(request["reference"]), workload.exact_ulp, dtype)
+        self.loop = looped(compiled, args, self.library.wait)
+        return answer
 
-    def time(self, name: str, seconds: float) -> dict[str, Any]:
-        call, times = self.ready[name], []
-        call()
+    def time(self, request: dict[str, Any]) -> dict[str, Any]:
+        loop, seconds, best, calls = self.loop, request["seconds"], math.inf, 0
+        begun = time.perf_counter()
+        loop(1)
+        once = time.perf_counter() - begun
+        count = 1 if once > WINDOW else max(1, int(WINDOW / max(once, 1e-7)))
         until = time.perf_counter() + seconds
-        while len(times) < 5 or time.perf_counter() < until:
+        while calls < 2 * count or time.perf_counter() < until:
             begun = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - begun)
-        times.sort()
-        return {"us": times[len(times) // 2] * 1e6, "best_us": times[0] * 1e6}
+            loop(count)
+            taken = time.perf_counter() - begun
+            if taken < WINDOW / 2 and count < 1 << 20:  # the first call was not typical
+                count *= 2
+                continue
+            best, calls = min(best, taken / count), calls + count
+            if taken > 5 * seconds:
+                break
+        return {"us": best * 1e6, "calls": calls}
+
+    def drop(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.loop = None
+        self.library.forget()
+        return {}
+
+    def reference(self, request: dict[str, Any]) -> dict[str, Any]:
+        function, args = bind(self.workloads[request["workload"]], self.library)
+        np.save(request["file"], np.asarray(next(leaves(function(*args)))).ravel()[:SAMPLE])
+        return {}
+
+    def functions(self, request: dict[str, Any]) -> dict[str, Any]:
+        """On the numbers where each is used: -10 to 10, for log 1e-6 to 1e3."""
+        true, found = reference(), {}
+        for name in ("exp", "tanh", "erf", "log"):
+            x = (np.exp(np.linspace(-14, 7, 1 << 18)) if name == "log" else np.linspace(-10, 10, 1 << 18)).astype(np.float32)
+            with contextlib.suppress(NotImplementedError):
+                own, exact = (lib.nn.erf if name == "erf" else getattr(lib.xp, name) for lib in (self.library, true))
+                result = self.library.compile(lambda a, own=own: own(a))(self.library.put(x))
+                found[name] = ulp(self.library.get(result), exact(x.astype(np.float64)), True)
+        return found
 
 
-def main(library: str) -> None:
-    """Serve requests until the input ends."""
-    worker = Worker(library)
-    print(json.dumps({"ready": library}), flush=True)
+def reason(error: BaseException) -> str:
+    """An exception in a line that fits a table."""
+    first = next((line for line in str(error).splitlines() if line.strip()), "").strip()
+    return f"{type(error).__name__}: {first}"[:200] if first else type(error).__name__
+
+
+def main(name: str) -> None:
+    """Serve requests until the input ends. Libraries may print: the answers go to what was standard output."""
+    answers = sys.stdout
+    sys.stdout = sys.stderr
+
+    def answer(data: dict[str, Any]) -> None:
+        print(json.dumps(data), file=answers, flush=True)
+    try:
+        worker = Worker(name)
+    except Exception as error:
+        answer({"skip": reason(error)})
+        return
+    answer({"ready": name})
     for line in sys.stdin:
         request = json.loads(line)
-        answer = (worker.load(request["workload"]) if request["do"] == "load" else worker.time(request["workload"], request["seconds"]))
-        print(json.dumps(answer), flush=True)
+        try:
+            answer(getattr(worker, request["do"])(request))
+        except Exception as error:
+            worker.loop = None
+            answer({"skip": str(error) if isinstance(error, NotImplementedError) else reason(error)})
 
 
 if __name__ == "__main__":

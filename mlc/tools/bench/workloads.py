@@ -1,80 +1,90 @@
-"""What is measured: each workload is one function of a library's `np` and `nn` namespaces, its arguments, and its floor.
+"""What is measured: each workload is one function of a library's `np` and `nn` namespaces, its arguments, and what it costs at least.
 
-The floor is the larger of flops over peak and bytes over bandwidth (`mlc.tools.bench.machine`), in seconds.
+`mlc.tools.bench.ops` has the single ops, `mlc.tools.bench.programs` the programs; `mlc.tools.bench.worker` says what `np` and `nn` are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 Function = Callable[..., Any]
 
+# What the geometric means of the summary are over: a name, and the groups that belong to it.
+MEANS = {"matmul": ("matmul",), "memory-bound": ("rows", "elementwise", "functions"), "programs": ("programs", "attention")}
+GROUPS = ("matmul", "skinny", "dtypes", "rows", "elementwise", "functions", "programs", "attention", "compile", "calls")
+
 
 @dataclass(frozen=True)
 class Workload:
-    """`build(np, nn)` returns the function; `args()` its arguments; `flops` and `bytes` what any implementation must do."""
+    """`build(np, nn)` returns the function, `args()` its arguments, the last `constants` of which are bound before it is compiled.
+
+    `flops` are of `dtype`; `read` and `written` are bytes; `functions` counts elements by transcendental: what any implementation must
+    do. `dram`: larger than the caches. `cold`: first calls are also measured in new processes. `exact_ulp`: the result's error is a
+    function's own, so it counts an element at a time; elsewhere it counts in units of the typical element. `check`: compare with float64.
+    """
 
     name: str
     group: str
     build: Callable[[Any, Any], Function]
-    args: Callable[[], list[np.ndarray]]
+    args: Callable[[], list[Any]]
     flops: float
-    bytes: float
+    read: float
+    written: float
+    dtype: str = "f32"
+    functions: dict[str, float] = field(default_factory=dict)
+    constants: int = 0
+    dram: bool = False
+    cold: bool = False
+    check: bool = True
+    exact_ulp: bool = False
+    quick: bool = False
+    libraries: tuple[str, ...] = ("mlc", "jax", "torch", "numpy")
 
 
-def _normal(*shapes: tuple[int, ...], scale: float = 1.0) -> Callable[[], list[np.ndarray]]:
+def leaves(tree: Any) -> Iterator[np.ndarray]:
+    """The arrays in dicts, lists and tuples."""
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, (list, tuple)):
+        for item in tree:
+            yield from leaves(item)
+    else:
+        yield tree
+
+
+def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+    """`tree` with its arrays replaced."""
+    if isinstance(tree, dict):
+        return {key: tree_map(function, value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(tree_map(function, item) for item in tree)
+    return function(tree)
+
+
+def normal(*shapes: tuple[int, ...], scale: float = 1.0, dtype: Any = np.float32) -> Callable[[], list[np.ndarray]]:
+    """Arguments from a normal distribution."""
     def make() -> list[np.ndarray]:
         rng = np.random.default_rng(0)
-        return [(rng.normal(size=s) * scale).astype(np.float32) for s in shapes]
+        return [(rng.standard_normal(size=s, dtype=np.float32) * np.float32(scale)).astype(dtype) for s in shapes]
     return make
 
 
-def _elementwise(name: str, size: int, build: Callable[[Any, Any], Function], flops: float) -> Workload:
-    return Workload(name, "elementwise", build, _normal((size,)), flops * size, 8.0 * size)
+def positive(*shapes: tuple[int, ...]) -> Callable[[], list[np.ndarray]]:
+    """Arguments between 0.1 and 10."""
+    return lambda: [np.random.default_rng(0).uniform(0.1, 10.0, size=s).astype(np.float32) for s in shapes]
 
 
-def _matmul(n: int) -> Workload:
-    return Workload(f"matmul {n}", "matmul", lambda xp, nn: lambda x, y: x @ y, _normal((n, n), (n, n)), 2.0 * n**3, 12.0 * n * n)
+def all_workloads() -> tuple[Workload, ...]:
+    """Every workload, group by group."""
+    from mlc.tools.bench import ops, programs
+    return (*ops.WORKLOADS, *programs.WORKLOADS)
 
 
-def _chain(xp, nn):
-    return lambda x: xp.tanh(xp.exp(-xp.tanh(xp.exp(-x))))
-
-
-def _rows(name: str, rows: int, width: int, build, extra: tuple[tuple[int, ...], ...] = ()) -> Workload:
-    return Workload(f"{name} {rows}x{width}", "rows", build, _normal((rows, width), *extra), 8.0 * rows * width, 8.0 * rows * width)
-
-
-def _mlp(batch: int) -> Workload:
-    sizes = (784, 512, 512, 10)
-    shapes = [(batch, sizes[0])]
-    for a, b in zip(sizes, sizes[1:]):
-        shapes += [(a, b), (b,)]
-    weights = sum(a * b + b for a, b in zip(sizes, sizes[1:]))
-
-    def build(xp, nn):
-        def run(x, w1, b1, w2, b2, w3, b3):
-            return nn.softmax(nn.relu(nn.relu(x @ w1 + b1) @ w2 + b2) @ w3 + b3, axis=-1)
-        return run
-    return Workload(f"MLP batch {batch}", "program", build, _normal(*shapes, scale=0.05), 2.0 * batch * weights, 4.0 * weights)
-
-
-MILLION = 1 << 20
-
-WORKLOADS: tuple[Workload, ...] = (
-    _elementwise("exp 1M", MILLION, lambda xp, nn: xp.exp, 14),
-    _elementwise("tanh 1M", MILLION, lambda xp, nn: xp.tanh, 28),
-    _elementwise("exp/tanh chain 1M", MILLION, _chain, 84),
-    _elementwise("gelu 1M", MILLION, lambda xp, nn: lambda x: nn.gelu(x, approximate=True), 34),
-    _elementwise("gelu erf 1M", MILLION, lambda xp, nn: lambda x: nn.gelu(x, approximate=False), 40),
-    _rows("softmax", 1024, 512, lambda xp, nn: lambda x: nn.softmax(x, axis=-1)),
-    _rows("layer norm", 1024, 768, lambda xp, nn: lambda x, s, b: nn.layer_norm(x, s, b), ((768,), (768,))),
-    Workload("row sums 1024x1024", "rows", lambda xp, nn: lambda x: xp.sum(x, axis=1), _normal((1024, 1024)), MILLION, 4.0 * MILLION),
-    Workload("column sums 1024x1024", "rows", lambda xp, nn: lambda x: xp.sum(x, axis=0), _normal((1024, 1024)), MILLION, 4.0 * MILLION),
-    _matmul(64), _matmul(256), _matmul(512), _matmul(1024),
-    _mlp(1), _mlp(64),
-)
+def select(words: list[str], quick: bool = False) -> list[Workload]:
+    """Those that belong to a group named, or whose name contains a word; without words all, or the quick ones."""
+    found = [w for w in all_workloads() if not words or any(word == w.group or word in w.name for word in words)]
+    return [w for w in found if w.quick] if quick and not words else found

@@ -1,0 +1,186 @@
+"""Worker processes: how they are started, pinned, asked in turn, and what becomes of one that fails.
+
+The record of a workload is a dict that goes into the JSON as it is:
+
+    workload, group, quick...   what `Workload` says that a reader of the file needs
+    floor_us {threads: us}, bound {threads: "compute" | "memory" | "functions"}
+    us, rounds {threads: {library: us / [us]}}
+    first_ms, ulp, skip {library: ...}
+    cold_ms, warm_ms, grown {library: ...}, memory {library: {part: bytes}}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from mlc.tools.bench.machine import Machine
+from mlc.tools.bench.workloads import Workload
+
+Record = dict[str, Any]
+PATIENCE = 180.0  # seconds until a silent worker is given up
+
+
+def cores(threads: int) -> list[int] | None:
+    """The first so many of the cores this process may use; None where the system cannot pin."""
+    return sorted(os.sched_getaffinity(0))[:threads] if hasattr(os, "sched_getaffinity") else None
+
+
+def environment(threads: int | None) -> dict[str, str]:
+    """A worker's environment: what limits its threads; None leaves them free."""
+    # Some machines force an old OpenBLAS kernel by these two; a peer is measured at its best.
+    env = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
+    env |= {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if threads is not None:
+        env |= {name: str(threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MLC_THREADS")}
+        env["MLC_CACHE"] = "0"
+    if threads == 1:
+        env["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    return env
+
+
+def python(module: str, *words: str) -> list[str]:
+    return [sys.executable, "-W", "ignore", "-m", f"mlc.tools.bench.{module}", *words]
+
+
+class Peer:
+    """A worker process, pinned to the cores that its threads may use; started again after it died."""
+
+    def __init__(self, library: str, threads: int):
+        self.library, self.threads, self.process = library, threads, None
+        self.broken: str | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Start the process; `broken` is the reason if the library cannot work at all."""
+        pinned = cores(self.threads)
+        self.process = subprocess.Popen(
+            python("worker", self.library), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env=environment(self.threads), preexec_fn=(lambda: os.sched_setaffinity(0, pinned)) if pinned else None)
+        self.broken = self._read().get("skip")
+
+    def _read(self) -> Record:
+        if not select.select([self.process.stdout], [], [], PATIENCE)[0]:
+            self.process.kill()
+            self.process.wait()
+            return {"skip": f"no answer in {PATIENCE:.0f} s"}
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else {"skip": f"the process ended with code {self.process.wait()}"}
+
+    def ask(self, do: str, **request: Any) -> Record:
+        """The worker's answer; {"skip": reason} also when it died."""
+        if self.broken:
+            return {"skip": self.broken}
+        if self.process.poll() is not None:
+            self.start()
+            if self.broken or do in ("time", "drop"):
+                return {"skip": self.broken or "the process had ended"}
+        try:
+            self.process.stdin.write((json.dumps({"do": do, **request}) + "\n").encode())
+            self.process.stdin.flush()
+        except OSError:
+            return {"skip": f"the process ended with code {self.process.wait()}"}
+        return self._read()
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+
+
+def new_record(workload: Workload) -> Record:
+    """What is known before measuring."""
+    kept = ("group", "dtype", "flops", "read", "written", "functions", "dram", "constants", "exact_ulp")
+    return {"workload": workload.name, **{key: getattr(workload, key) for key in kept}, "floor_us": {}, "bound": {}, "us": {}, "rounds": {},
+            "first_ms": {}, "ulp": {}, "skip": {}, "cold_ms": {}, "warm_ms": {}, "grown": {}, "memory": {}}
+
+
+def set_floors(record: Record, machine: Machine) -> None:
+    """Fill in the floors, once the machine is probed."""
+    for threads, limits in machine.limits.items():
+        parts = limits.parts(record["dtype"], record["flops"], record["read"], record["written"], record["functions"])
+        bound = max(parts, key=parts.get)
+        record["floor_us"][str(threads)], record["bound"][str(threads)] = parts[bound] * 1e6, bound
+
+
+def measure(workload: Workload, record: Record, peers: list[Peer], rounds: int, seconds: float, reference: Peer | None) -> None:
+    """Load the workload in every peer, then time them in turn, round by round; all peers have the same number of threads."""
+    key, file = str(peers[0].threads), None
+    present = []
+    with tempfile.TemporaryDirectory(prefix="mlc-bench-") as folder:
+        if reference is not None and workload.check:
+            file = str(Path(folder) / "reference.npy")
+            if "skip" in reference.ask("reference", workload=workload.name, file=file):
+                file = None
+        for peer in (p for p in peers if p.library in workload.libraries):
+            answer = peer.ask("load", workload=workload.name, reference=file)
+            if "skip" in answer:
+                record["skip"][peer.library] = answer["skip"]
+                continue
+            present.append(peer)
+            record["first_ms"].setdefault(peer.library, answer["first_ms"])
+            if "ulp" in answer:
+                record["ulp"][peer.library] = answer["ulp"]
+    times: dict[str, list[float]] = {}
+    for number in range(rounds):
+        for peer in list(present):
+            # Long calls vary little: three rounds do.
+            if number >= 3 and times[peer.library][0] > 1e5:
+                continue
+            answer = peer.ask("time", seconds=seconds)
+            if "skip" in answer:
+                record["skip"][peer.library] = answer["skip"]
+                present.remove(peer)
+                continue
+            times.setdefault(peer.library, []).append(answer["us"])
+    for peer in present:
+        peer.ask("drop")
+    record["rounds"][key] = times
+    record["us"][key] = {library: statistics.median(values) for library, values in times.items()}
+
+
+def _first_call(library: str, workload: str, folder: str, memory: bool) -> Record:
+    env = environment(None) | {
+        "MLC_CACHE": "1", "MLC_CACHE_DIR": folder, "JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+    try:
+        done = subprocess.run(python("firstcall", library, workload, *(["--memory"] if memory else [])), env=env, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, timeout=PATIENCE, check=False)
+        return json.loads(done.stdout) if done.stdout else {"skip": f"the process ended with code {done.returncode}"}
+    except subprocess.TimeoutExpired:
+        return {"skip": f"no answer in {PATIENCE:.0f} s"}
+
+
+def first_calls(workload: Workload, record: Record, libraries: list[str], rounds: int) -> None:
+    """First calls in new processes, mlc and jax in turn: with an empty cache, then with the cache that left; the least of the rounds."""
+    for _ in range(rounds):
+        for library in (x for x in ("mlc", "jax") if x in libraries and x in workload.libraries and x not in record["skip"]):
+            with tempfile.TemporaryDirectory(prefix="mlc-bench-") as folder:
+                cold = _first_call(library, workload.name, folder, library not in record["memory"])
+                warm = _first_call(library, workload.name, folder, False)
+            for answer, name in ((cold, "cold_ms"), (warm, "warm_ms")):
+                if "skip" in answer:
+                    record["skip"][f"{library} {name}"] = answer["skip"]
+                else:
+                    record[name][library] = min(answer["ms"], record[name].get(library, answer["ms"]))
+            if "grown" in cold:
+                record["grown"][library] = min(cold["grown"], record["grown"].get(library, cold["grown"]))
+                record["memory"].update({library: cold["memory"]} if "memory" in cold else {})
+
+
+def probe_machine(threads: list[int], seconds: float) -> Machine:
+    """The limits, probed in a process of its own."""
+    done = subprocess.run(python("probe", str(seconds), *map(str, threads)), env=os.environ | {"MLC_CACHE": "0", "MLC_THREADS": "1"},
+                          stdout=subprocess.PIPE, check=True)
+    return Machine.from_json(json.loads(done.stdout))

@@ -1,0 +1,123 @@
+"""What a run says about the goals: a line each, pass, fail, or not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mlc.tools.bench import report
+
+Record = dict[str, Any]
+Results = list[Record]
+MEAN_GOALS = {"matmul": 1.05, "memory-bound": 1.5, "programs": 1.4}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A goal and how it went; `passed` is None where the run did not measure it."""
+
+    goal: str
+    passed: bool | None
+    found: str
+
+    def __str__(self) -> str:
+        return f"{'n/a ' if self.passed is None else 'pass' if self.passed else 'FAIL'}  {self.goal}: {self.found}"
+
+
+def _all(goal: str, values: dict[str, float | None], least: float, style: str = "{:.2f}") -> Line:
+    """Every value must reach `least`; tells the worst and, of those that fail, the rest."""
+    known = {k: v for k, v in values.items() if v is not None}
+    if not known:
+        return Line(goal, None, "not measured")
+    worst = sorted(known.items(), key=lambda item: item[1])
+    failing = [item for item in worst if item[1] < least]
+    listed = ", ".join(f"{k} {style.format(v)}" for k, v in (failing[:8] or worst[:1])) + (" ..." if len(failing) > 8 else "")
+    return Line(goal, not failing, f"{len(known) - len(failing)} of {len(known)}; {'below' if failing else 'least'}: {listed}")
+
+
+def _percent(goal: str, records: Results, threads: int, least: float) -> Line:
+    return _all(f"{goal} at least {least:.0%} of the floor", {r["workload"]: report.share(r, threads) for r in records}, least, "{:.0%}")
+
+
+def _peers(data: Record) -> Iterator[Line]:
+    functions, timed = data["function_ulp"], [r for r in data["results"] if r["group"] not in ("calls", "compile")]
+    for threads in data["threads"]:
+        label = f"{threads} thread{'s' if threads > 1 else ''}"
+        yield _all(f"{label}: best peer within 4 ulp / mlc at least 1.0", {r["workload"]: report.ratio(r, threads, functions) for r in timed}, 1.0)
+        found = report.means(data, threads)
+        for name, least in MEAN_GOALS.items():
+            value = found.get(name)
+            yield Line(f"{label}: geometric mean of {name} at least {least}", None if value is None else value >= least,
+                       "not measured" if value is None else f"{value:.2f}")
+    large = [r for r in data["results"] if r["workload"] == "matmul 512" or (r["group"] == "rows" and r["dram"])]
+    yield _all("2 threads at least 1.8 x one on matmul 512 and large row kernels", {r["workload"]: report.speedup(r) for r in large}, 1.8)
+
+
+def _floors(data: Record) -> Iterator[Line]:
+    cubes = {f"matmul {n}" for n in (128, 256, 512, 1024, 2048)}
+    odd = ("matmul 1000x900x700", "matmul 127x129x131")
+    results = data["results"]
+    streams = ("softmax", "layer norm", "column sums", "transpose")
+    yield _percent("matmul 128 to 2048", [r for r in results if r["workload"] in cubes], 1, 0.95)
+    yield _percent("odd matmuls", [r for r in results if r["workload"] in odd], 1, 0.88)
+    yield _percent("skinny matmuls", [r for r in results if r["workload"].startswith("skinny ")], 1, 0.90)
+    yield _percent("DRAM-bound kernels", [r for r in results if r["dram"] and (
+        r["group"] == "elementwise" or r["workload"].startswith(streams))], 1, 0.85)
+
+
+def _calls(data: Record) -> Iterator[Line]:
+    for name, most, times in (("call 3 tiny arrays", 0.4, 10.0), ("call pytree of 20", 5.0, 0.0)):
+        record = next((r for r in data["results"] if r["workload"] == name), None)
+        us = record["us"].get("1", {}) if record else {}
+        goal = f"{name} under {most} us" + (f", {times:.0f} times less than jax.jit" if times else "")
+        if "mlc" not in us:
+            yield Line(goal, None, "not measured")
+            continue
+        ours, jax = us["mlc"], us.get("jax")
+        yield Line(goal, ours < most and (not times or jax is None or jax >= times * ours),
+                   f"{ours:.2f} us" + (f", jax {jax:.2f} us ({jax / ours:.0f} x)" if jax else ""))
+
+
+def _quotients(records: Results, key: str) -> dict[str, float | None]:
+    return {r["workload"]: r[key]["jax"] / r[key]["mlc"] for r in records if {"jax", "mlc"} <= r[key].keys()}
+
+
+def _compile(data: Record) -> Iterator[Line]:
+    results = data["results"]
+    quotients = _quotients([r for r in results if r["group"] == "programs"], "cold_ms")
+    mean = report.geometric_mean(quotients.values())
+    yield Line("first call, cold: jax / mlc at least 5 in the geometric mean of the programs", None if mean is None else mean >= 5,
+               "not measured" if mean is None else f"{mean:.2f}")
+    cold = {r["workload"]: r["cold_ms"] for r in results}
+    deep, one = cold.get("12-layer transformer 128x256", {}), cold.get("block 128x256", {})
+    goal = "12-layer transformer at most 3 x its block, and a sixth of jax.jit's"
+    if "mlc" in deep and "mlc" in one and "jax" in deep:
+        blocks, faster = deep["mlc"] / one["mlc"], deep["jax"] / deep["mlc"]
+        yield Line(goal, blocks <= 3 and faster >= 6, f"{blocks:.2f} x the block, jax / mlc {faster:.2f}")
+    else:
+        yield Line(goal, None, "not measured")
+    block = [r for r in results if r["workload"].startswith("block ") and "mlc" in r["warm_ms"]]
+    yield _all("warm cache: block's first call, 12 ms / mlc at least 1", {r["workload"]: 12 / r["warm_ms"]["mlc"] for r in block}, 1.0)
+    yield _all("warm cache: jax / mlc at least 4", _quotients(block, "warm_ms"), 4.0)
+
+
+def _memory(data: Record) -> Iterator[Line]:
+    values = {}
+    for r in data["results"]:
+        ours, theirs = (report.total(r["memory"].get(x)) for x in ("mlc", "jax"))
+        if ours is not None and theirs is not None:
+            values[r["workload"]] = theirs / ours if ours else float("inf")
+    yield _all("memory: jax's temp + constants / mlc's arena + packed + constants at least 1", values, 1.0)
+
+
+def lines(data: Record) -> list[Line]:
+    """Every goal that a run can tell."""
+    return [*_peers(data), *_floors(data), *_calls(data), *_compile(data), *_memory(data)]
+
+
+def text(data: Record) -> str:
+    """The lines, and how many passed."""
+    found = lines(data)
+    measured = [line for line in found if line.passed is not None]
+    return "\n".join(map(str, found)) + f"\n\n{sum(line.passed for line in measured)} of {len(measured)} goals met; {data['seconds']} s\n"

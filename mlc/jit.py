@@ -10,15 +10,14 @@ from __future__ import annotations
 import functools
 import json
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from numpy import ndarray
-
 from mlc.core import options as opt
-from mlc.core.locks import ForkSafeLock
+from mlc.core.locks import ForkSafeLock, lazy
 
-__all__ = ["Compiled", "Jit", "Lowered", "jit", "load"]
+__all__ = ["Compiled", "Jit", "Lowered", "Variants", "jit", "load"]
 
 
 def jit(fn: Callable | None = None, *, static_argnums: int | Sequence[int] | None = None, static_argnames: str | Sequence[str] | None = None,
@@ -37,15 +36,15 @@ def jit(fn: Callable | None = None, *, static_argnums: int | Sequence[int] | Non
     return Jit(fn, static_argnums, static_argnames, donate_argnums, donate_argnames, name)
 
 
-_capture = _trace_state = None
+_capture = None
 
 
 def _load_capture():
     """The tracer, imported on first use: importing mlc stays light."""
-    global _capture, _trace_state
+    global _capture
     if _capture is None:
-        from mlc.frontend import capture, record
-        _trace_state, _capture = record._state, capture
+        from mlc.frontend import capture
+        _capture = capture
     return _capture
 
 
@@ -65,7 +64,13 @@ def _options_key() -> tuple:
 
 
 class Jit:
-    """A function and its compiled variants. Callable from many threads."""
+    """A function and its compiled variants. Callable from many threads.
+
+    `__call__` is an attribute of each instance, so that it can be a built-in function: calls that fit a variant then never
+    enter Python code. It starts as the long way, `Variants.call`, which native dispatch falls back to.
+    """
+
+    __slots__ = ("__call__", "__dict__", "__weakref__")
 
     def __init__(self, fn, static_argnums=None, static_argnames=None, donate_argnums=None, donate_argnames=None, name=""):
         from mlc.frontend.signature import Statics
@@ -73,10 +78,8 @@ class Jit:
         self.statics = Statics(fn, static_argnums, static_argnames)
         self.statics.check_donation(donate_argnums, donate_argnames)
         self.name = name or self.statics.name
-        self._has_statics = self.statics.any
-        self._variants: dict[tuple, Any] = {}
-        self._flat: dict[tuple, Any] = {}  # the same variants, by dtypes and shapes alone, for calls with arrays only
-        self._lock = ForkSafeLock()
+        self._core = Variants(fn, self.statics, self.name, weakref.ref(self))
+        self.__call__ = self._core.call
         functools.update_wrapper(self, fn, updated=())
 
     def __repr__(self) -> str:
@@ -86,52 +89,116 @@ class Jit:
         """A jitted method is bound like a function; `self` is then the first argument."""
         return self if instance is None else functools.partial(self, instance)
 
-    def __call__(self, *args, **kwargs):
-        # Nothing but arrays, the usual case, is found without looking at trees.
-        flat = None
-        if not kwargs and _trace_state is not None and getattr(_trace_state, "trace", None) is None:
-            flat = [(a.dtype, a.shape) for a in args if a.__class__ is ndarray]
-            if len(flat) == len(args) and not self._has_statics:
-                flat = (tuple(flat), _options_key())
-                variant = self._flat.get(flat)
-                if variant is not None:
-                    return variant._run(args)
-            else:
-                flat = None
-        return self._call(args, kwargs, flat)
-
-    def _call(self, args: tuple, kwargs: dict, flat: tuple | None):
-        """Any call: inlined while another function is recorded; otherwise the variant is looked up, or made under the lock."""
-        capture = _load_capture()
-        if capture.current_trace() is not None:
-            return capture.inline(self, args, kwargs)
-        call = capture.Call(self.statics, args, kwargs)
-        key = (call.key, _options_key())
-        variant = self._variants.get(key)
-        if variant is None:
-            with self._lock:
-                variant = self._variants.get(key)
-                if variant is None:
-                    variant = self._variants[key] = self._lower(call).compile()
-        if flat is not None:
-            self._flat[flat] = variant
-        return variant._run(call.leaves)
+    @property
+    def _variants(self) -> dict:
+        return self._core.variants
 
     def lower(self, *args, **kwargs) -> Lowered:
         """Record the function for these arguments: arrays, `mlc.spec("f32[64,128]")`, or Python scalars; statics as they are.
 
         UnsupportedError for a spec with a named dim.
         """
-        return self._lower(_load_capture().Call(self.statics, args, kwargs, specs=True))
-
-    def _lower(self, call) -> Lowered:
-        return Lowered(_load_capture().record(self.fn, self.name, call))
+        return self._core.lower(_load_capture().Call(self.statics, args, kwargs, specs=True))
 
     def clear_cache(self) -> None:
         """Forget the compiled variants."""
+        self._core.clear()
+
+
+class Variants:
+    """The variants of a jitted function, and the entries of its native dispatcher. It doesn't hold the Jit: nothing here is a cycle."""
+
+    def __init__(self, fn: Callable, statics: Any, name: str, owner: weakref.ref):
+        self.fn, self.statics, self.name, self._owner = fn, statics, name, owner
+        self.variants: dict[tuple, Any] = {}
+        self._lock = ForkSafeLock()
+        self._dispatcher: Any = None  # False where there can be none
+        self._entries: dict[tuple, list] = {}  # by the options' key; the newest first
+        self._known: set = set()      # calls that have an entry, or can have none
+        self._published: tuple = (None, None, 0)  # the options' key, and what native code knows it by
+
+    def call(self, *args, **kwargs):
+        """Any call: inlined while another function is recorded; otherwise the variant is looked up, or made under the lock."""
+        capture = _load_capture()
+        if capture.current_trace() is not None:
+            return capture.inline(self, args, kwargs)
+        setting = self._setting()
+        call, options_key = capture.Call(self.statics, args, kwargs), _options_key()
+        key = (call.key, options_key)
+        variant = self.variants.get(key)
+        if variant is None:
+            with self._lock:
+                variant = self.variants.get(key)
+                if variant is None:
+                    variant = self.variants[key] = self.lower(call).compile()
+        found = variant._run(call.leaves)
+        self._remember(call, args, kwargs, variant, options_key, setting)
+        return found
+
+    def lower(self, call) -> Lowered:
+        return Lowered(_load_capture().record(self.fn, self.name, call))
+
+    def clear(self) -> None:
         with self._lock:
-            self._variants.clear()
-            self._flat.clear()
+            self.variants.clear()
+            self._entries.clear()
+            self._known.clear()
+            self._published = (None, None, 0)
+            if self._dispatcher:
+                self._dispatcher.clear()
+
+    # ------------------------------------------------------------------ native dispatch
+    def _setting(self) -> tuple | None:
+        """What native code compares to see that the options are still those of `_options_key`, read before that is."""
+        return (opt._overrides.get(), self._dispatcher.environment_version()) if self._dispatcher else None
+
+    def _remember(self, call, args: tuple, kwargs: dict, variant: Compiled, options_key: tuple, setting: tuple | None) -> None:
+        """Let native code serve the next call like this one."""
+        if self._dispatcher is False or variant.executable.program is None:
+            return
+        kind = (call.key, options_key, tuple(kwargs), tuple([leaf.__class__ for leaf in call.leaves]))
+        if setting is not None and kind in self._known:
+            known_key, overrides, version = self._published
+            if overrides is setting[0] and version == setting[1] and known_key == options_key:
+                return
+        with self._lock:
+            if self._dispatcher is None:
+                self._dispatcher, function = new_dispatcher(self.call)
+                owner = self._owner()
+                if function is not None and owner is not None:
+                    owner.__call__ = function
+            if self._dispatcher:
+                self._publish(call, args, kwargs, variant, options_key, setting, kind)
+
+    def _publish(self, call, args, kwargs, variant, options_key, setting, kind) -> None:
+        entries = self._entries.setdefault(options_key, [])
+        if kind not in self._known:
+            self._known.add(kind)
+            entry = variant.entry(call.structure, args, kwargs, self.statics)
+            if entry is not None:
+                entries.insert(0, (kind, entry))
+                self._known.difference_update(old for old, _ in entries[_MOST_ENTRIES:])
+                del entries[_MOST_ENTRIES:]
+        if setting is not None:  # None: it was not read before this call; the next one publishes
+            self._dispatcher.publish([entry for _, entry in entries], *setting)
+            self._published = (options_key, *setting)
+
+
+def new_dispatcher(fallback: Callable | None) -> tuple[Any, Callable | None]:
+    """A native dispatcher and its function, which calls `fallback` for what it has no entry for, or returns NotImplemented.
+
+    (False, None) where there can be none.
+    """
+    from mlc.frontend.record import RECORDING
+    from mlc.runtime import dispatch
+    if not dispatch.available(RECORDING):
+        return False, None
+    dispatcher = dispatch.Dispatcher()
+    return dispatcher, dispatcher.function(fallback)
+
+
+_MOST_ENTRIES = 16  # tried one after another, some nanoseconds each
+_CALLS_REMEMBERED = 2  # an executable adapts to its first calls: the second may have other classes of scalars
 
 
 class Lowered:
@@ -161,14 +228,47 @@ class Compiled:
 
     def __init__(self, signature, executable):
         self.signature, self.executable = signature, executable
+        self._native: Callable | None = None  # from the second call on; it declines what it has not seen
+        self._seen = 0
 
     def __call__(self, *args, **kwargs):
         """Run. Raises ShapeError, DtypeError or TraceError, naming the argument, when they are not what was compiled for."""
-        return self._run(self.signature.check(args, kwargs))
+        if self._native is not None:
+            found = self._native(*args, **kwargs)
+            if found is not NotImplemented:
+                return found
+        found = self._run(self.signature.check(args, kwargs))
+        self._remember(args, kwargs)
+        return found
+
+    def _remember(self, args: tuple, kwargs: dict) -> None:
+        if self._seen == _CALLS_REMEMBERED or getattr(self.executable, "program", None) is None:
+            return
+        self._seen += 1
+        dispatcher, function = new_dispatcher(None)
+        entry = self.entry(self.signature.structure, args, kwargs) if function is not None else None
+        if entry is not None:
+            dispatcher.publish([entry], always=True)
+            self._native = function
 
     def _run(self, leaves: Sequence[Any]):
         packed = self.signature.pack(leaves)
         return self.signature.unpack(self.executable.run(packed), packed)
+
+    def entry(self, structure: Any, args: tuple, kwargs: dict, statics: Any = None) -> Any:
+        """An entry for a native dispatcher, of calls with arguments like these; None if it has to be Python code that runs them."""
+        from mlc import guards
+        from mlc.runtime.dispatch import new_entry
+        guard = guards.guard_words(structure, args, kwargs, *((statics.argnums, statics.argnames) if statics else ()))
+        result, program = self._result_words, self.executable.program._native
+        if program is None or guard is None or result is None:
+            return None
+        return new_entry(program, len(args), tuple(kwargs), guard[0], result[0], (guard[1], result[1]))
+
+    @lazy
+    def _result_words(self) -> tuple | None:
+        from mlc import guards
+        return guards.result_words(self.signature.result)
 
     @property
     def graph(self):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -62,6 +63,7 @@ class Trace:
 
     def __enter__(self) -> Trace:
         self.outer = getattr(_state, "trace", None)
+        RECORDING.append(self)
         _state.trace = self
         self.open = True
         return self
@@ -69,6 +71,7 @@ class Trace:
     def __exit__(self, *exception: object) -> None:
         self.open = False
         _state.trace = self.outer
+        RECORDING.remove(self)
 
     def use(self, x: Tracer) -> int:
         """The node id of a tracer of this trace. TraceError for one that leaked out of another."""
@@ -109,11 +112,25 @@ def refuse_leaked(x: Tracer) -> None:
 
 
 _state = threading.local()
+RECORDING: list[Trace] = []  # of all threads: native code only looks whether it is empty
 
 
 def current_trace() -> Trace | None:
     """The trace that records on this thread, if any."""
     return getattr(_state, "trace", None)
+
+
+def _own_recordings() -> None:
+    """After a fork: the recordings of other threads are not in the child."""
+    own, trace = [], current_trace()
+    while trace is not None:
+        own.append(trace)
+        trace = trace.outer
+    RECORDING[:] = own
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_own_recordings)
 
 
 def recorder():

@@ -15,7 +15,7 @@ import numpy as np
 
 from mlc.core.dtype import parse_dtype
 from mlc.core.errors import CodegenError
-from mlc.runtime import entry_ir, pool_ir
+from mlc.runtime import dispatch_ir, entry_ir, pool_ir
 from mlc.runtime.buffers import address
 from mlc.runtime.once import once
 from mlc.runtime.orc import Library
@@ -43,8 +43,9 @@ class _Native:
         reason = _layout_problem()
         if reason:
             raise CodegenError(reason)
-        self.library: Library = load_library(pool_ir.text() + entry_ir.text(), (*pool_ir.EXPORTS, *entry_ir.EXPORTS), (support(),))
-        api = (ctypes.c_uint64 * 4).from_address(self.library.address("mlc_api"))
+        self.library: Library = load_library(pool_ir.text() + entry_ir.text() + dispatch_ir.text(),
+                                             (*pool_ir.EXPORTS, *entry_ir.EXPORTS, *dispatch_ir.EXPORTS), (support(),))
+        api = (ctypes.c_uint64 * entry_ir.API_SLOTS).from_address(self.library.address("mlc_api"))
         self.handler = _capsule(self.library.address("mlc_handler"))
         api[entry_ir.ARRAY_TYPE] = id(np.ndarray)
         api[entry_ir.NEW_FROM_DESCR] = _numpy_api()[_NEW_FROM_DESCR]

@@ -16,8 +16,11 @@ CONTIGUOUS_ALIGNED = 0x101   # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
 CARRAY = 0x501               # the same and NPY_ARRAY_WRITEABLE
 OWNDATA = 0x4
 
-# Slots of @mlc_api.
-ARRAY_TYPE, NEW_FROM_DESCR, MEMORY_HANDLER, NOT_IMPLEMENTED = range(4)
+# Slots of @mlc_api; the last three are the addresses of the environment's version and of the number of recordings under
+# way, and the context variable of overridden options (see `mlc.runtime.dispatch`).
+(ARRAY_TYPE, NEW_FROM_DESCR, MEMORY_HANDLER, NOT_IMPLEMENTED, NONE, TRUE, FLOAT_TYPE, INT_TYPE, BOOL_TYPE, DICT_TYPE, ENVIRONMENT, LIVE,
+ OVERRIDES) = range(13)
+API_SLOTS = 13
 # Slots of a program's context.
 (MAIN, INPUTS, OUTPUTS, CONSTANTS, HEAVY, ARENA, CONSTANT_TABLE, INPUT_TABLE, OUTPUT_TABLE, FALLBACK, BUFFERS, HITS) = range(12)
 CONTEXT_SLOTS = 12
@@ -38,8 +41,8 @@ def _context(result: str, slot: int, ty: str = "i64") -> str:
     return _load(result, ty, "%context", 8 * slot)
 
 
-_GLOBALS = """
-@mlc_api = global [4 x i64] zeroinitializer, align 64
+_GLOBALS = f"""
+@mlc_api = global [{API_SLOTS} x i64] zeroinitializer, align 64
 
 declare ptr @PyErr_NoMemory()
 declare void @Py_IncRef(ptr)
@@ -51,14 +54,14 @@ declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare void @mlc_call(ptr, ptr)
 
-define void @mlc_identity(ptr %bufs) nounwind {
+define void @mlc_identity(ptr %bufs) nounwind {{
   %from = load ptr, ptr %bufs
   %to.at = getelementptr ptr, ptr %bufs, i64 1
   %to = load ptr, ptr %to.at
   %x = load i64, ptr %from
   store i64 %x, ptr %to
   ret void
-}
+}}
 """
 
 # A new array of the descriptor and shape at %row (descriptor, nd, bytes, dims...), which owns a block of the pool.
@@ -166,15 +169,38 @@ decline:
 """
 
 _RUN = f"""
-outputs:
-{_context("%results", OUTPUTS)}{_context("%out0", OUTPUT_TABLE, "ptr")}\
-  %made = alloca ptr, i64 %results, align 16
+define internal void @mlc_drop_outputs(ptr %made, i64 %count) nounwind {{
+entry:
+  br label %undo
+undo:
+  %u = phi i64 [ %count, %entry ], [ %u.next, %next ]
+  %undone = icmp eq i64 %u, 0
+  br i1 %undone, label %done, label %one
+one:
+  %u.next = sub i64 %u, 1
+  %at = getelementptr ptr, ptr %made, i64 %u.next
+  %array = load ptr, ptr %at, align 8
+  %taken = icmp eq ptr %array, null
+  br i1 %taken, label %next, label %drop
+drop:
+  call void @Py_DecRef(ptr %array)
+  br label %next
+next:
+  br label %undo
+done:
+  ret void
+}}
+
+; Allocate the outputs into %made, run on %bufs, which holds the inputs already. False: memory ran out.
+define internal i1 @mlc_run(ptr %context, ptr %bufs, ptr %made) nounwind {{
+entry:
+{_context("%inputs", INPUTS)}{_context("%results", OUTPUTS)}{_context("%out0", OUTPUT_TABLE, "ptr")}\
   %first.buf = getelementptr ptr, ptr %bufs, i64 %inputs
   br label %output
 
 output:
-  %o = phi i64 [ 0, %outputs ], [ %o.next, %output.made ]
-  %out = phi ptr [ %out0, %outputs ], [ %out.next, %output.made ]
+  %o = phi i64 [ 0, %entry ], [ %o.next, %output.made ]
+  %out = phi ptr [ %out0, %entry ], [ %out.next, %output.made ]
   %outputs.done = icmp eq i64 %o, %results
   br i1 %outputs.done, label %constants, label %output.make
 
@@ -244,6 +270,25 @@ ran:
 {_context("%hits", HITS)}\
   %hits.next = add i64 %hits, 1
   store i64 %hits.next, ptr %hits.at, align 8
+  ret i1 true
+
+nomemory:
+  %unused = call ptr @PyErr_NoMemory()
+  br label %fail
+fail:
+  %left = phi i64 [ %o, %output.make ], [ %results, %nomemory ]
+  call void @mlc_drop_outputs(ptr %made, i64 %left)
+  ret i1 false
+}}
+"""
+
+_RETURN = f"""
+outputs:
+{_context("%results", OUTPUTS)}\
+  %made = alloca ptr, i64 %results, align 16
+  %ran = call i1 @mlc_run(ptr %context, ptr %bufs, ptr %made)
+  br i1 %ran, label %arrays, label %failed
+arrays:
   %single = icmp eq i64 %results, 1
   br i1 %single, label %return, label %pack
 return:
@@ -253,7 +298,7 @@ return:
 pack:
   %tuple = call ptr @PyTuple_New(i64 %results)
   %tuple.failed = icmp eq ptr %tuple, null
-  br i1 %tuple.failed, label %fail, label %item
+  br i1 %tuple.failed, label %undo, label %item
 item:
   %t = phi i64 [ 0, %pack ], [ %t.next, %item.set ]
   %packed = icmp eq i64 %t, %results
@@ -267,22 +312,9 @@ item.set:
 return.tuple:
   ret ptr %tuple
 
-nomemory:
-  %unused = call ptr @PyErr_NoMemory()
-  br label %fail
-fail:
-  %left = phi i64 [ %o, %output.make ], [ %results, %nomemory ], [ %results, %pack ]
-  br label %undo
 undo:
-  %u = phi i64 [ %left, %fail ], [ %u.next, %undo.one ]
-  %undone = icmp eq i64 %u, 0
-  br i1 %undone, label %failed, label %undo.one
-undo.one:
-  %u.next = sub i64 %u, 1
-  %undo.at = getelementptr ptr, ptr %made, i64 %u.next
-  %undo.array = load ptr, ptr %undo.at, align 8
-  call void @Py_DecRef(ptr %undo.array)
-  br label %undo
+  call void @mlc_drop_outputs(ptr %made, i64 %results)
+  br label %failed
 failed:
   ret ptr null
 }}
@@ -291,4 +323,4 @@ failed:
 
 def text() -> str:
     """The functions of EXPORTS; they need `mlc_call`, CPython's C API and the functions of `mlc.runtime.pool_ir`."""
-    return _GLOBALS + _NEW_ARRAY + _GUARDS + _RUN
+    return _GLOBALS + _NEW_ARRAY + _RUN + _GUARDS + _RETURN

@@ -32,7 +32,7 @@ class BoundsEvaluator:
         if not value.exact and value.error.size:
             loose = np.isinf(value.error)
             if value.dtype.is_float:
-                loose |= value.error > np.abs(value.mid)
+                loose |= (value.error > np.abs(value.mid)) & (value.error > models.min_normal(value.dtype))
             if loose.mean() > MAX_UNJUDGED:
                 return False
         return special or special_share(self.array(value)) <= MAX_SPECIAL

@@ -1,16 +1,18 @@
 """The stream of fresh programs of one process: case i of lane k is the same program on every machine and in every run.
 
 Each case has a goal, an (op, dtype) of the registry, so that every op is exercised over every dtype it accepts; palettes of
-shapes rotate, so that the reference stays warm. One case in four is about a rewrite rule instead, one in eight carries special
-values, one in sixteen is long, one in forty has large tensors, and one in twelve is an earlier program with one thing changed.
+shapes rotate. One case in four is about a rewrite rule instead, one in four carries special values and probes three ops at their
+edges, nearly one in four has a length at a boundary of the compiler's loops, one in sixteen is long, one in forty has large
+tensors, and one in twelve is an earlier program with one thing changed.
 """
 
 from __future__ import annotations
 
 import functools
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from mlc_strategies import boundaries, probes
 from mlc_strategies.ingredients import placeable
 from mlc_strategies.recipe import Config, Program, build
 from mlc_strategies.rule_goals import goals as rule_goals
@@ -19,13 +21,18 @@ from mlc_strategies.variations import twin
 
 import mlc.ops
 from mlc.core import dtype as dt
+from mlc.core.dtype import DType
 from pytest_mlc.evaluator import BoundsEvaluator
 from pytest_mlc.settings import Settings
 from pytest_mlc.variants import VARIANTS
 
 # Cases that share a palette before the next one comes.
-EPOCH = 60
+EPOCH = 12
+# Probes in a case with special values.
+PROBES = 3
 SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, LARGE_EVERY, RULE_EVERY, LONG_EVERY, TWIN_EVERY = 8, 20, 3, 40, 4, 16, 12
+# Which of SPECIAL_EVERY cases have lengths at the compiler's boundaries.
+LENGTHS_AT = (3, 4)
 # Options that take turns: everything checked (all others verify after each stage), nothing checked as users run it, steps that are not
 # fused (more of them, and more memory to plan), other targets.
 CHECK_EVERY, UNCHECKED_EVERY, UNFUSED_EVERY, TARGET_EVERY = 10, 4, 6, 12
@@ -60,6 +67,18 @@ def options_for(i: int) -> dict[str, str]:
     return found
 
 
+def _probes(config: Config, seed: int) -> list[tuple[str, DType]]:
+    """All that can be probed, in an order of the seed; floats, which have more edges, come as often as all others together."""
+    found: dict[bool, list] = {True: [], False: []}
+    for pair in probes.pairs(config):
+        found[pair[1].is_float].append(pair)
+    for each in found.values():
+        random.Random(f"probes {seed}").shuffle(each)
+    if not found[True] or not found[False]:
+        return found[True] or found[False]
+    return [each[k % len(each)] for k in range(max(map(len, found.values()))) for each in found.values()]
+
+
 def _large(i: int) -> bool:
     return i % LARGE_EVERY == LARGE_EVERY // 2
 
@@ -76,6 +95,7 @@ class Stream:
         self.rules = [goal.name for goal in rule_goals(config) if goal.rule]
         for each in (self.goals, self.rules):
             random.Random(f"goals {settings.seed}").shuffle(each)
+        self.probes = _probes(config, settings.seed)
         self.evaluator = BoundsEvaluator()
         self.latest: dict[int, Program] = {}
 
@@ -86,11 +106,18 @@ class Stream:
             return {"rule": self.rules[(rules * self.lanes + self.lane) % len(self.rules)]}
         return {"goal": self.goals[((i - rules) * self.lanes + self.lane) % len(self.goals)]} if self.goals else {}
 
+    def _probed(self, i: int) -> tuple[tuple[str, DType], ...]:
+        """The probes of case i, whose turn it is among the cases with special values."""
+        before = PROBES * (i // SPECIAL_EVERY * 2 + (i % SPECIAL_EVERY > 1))
+        return tuple(self.probes[((before + k) * self.lanes + self.lane) % len(self.probes)] for k in range(PROBES if self.probes else 0))
+
     def _config(self, i: int) -> Config:
         """What case i may be made of."""
         epoch = self.lane * (len(TRIPLES) // 3 + 1) + i // EPOCH
         # Every other case with a rule is special, too: rules differ in NaN, infinities and signed zeros.
         common = {"special": i % SPECIAL_EVERY in (1, SPECIAL_EVERY - 1), **self._goal(i)}
+        if common["special"]:
+            common["probes"] = self._probed(i)
         if _large(i):
             palette = Palette.large(self.settings.seed + (i * self.lanes + self.lane) // LARGE_EVERY)
             return Config(palette, self.settings.ops, self.dtypes, steps=(0, 3), **common)
@@ -102,7 +129,11 @@ class Stream:
                 del common["goal"]
             palette = Palette.plain(self.settings.seed + self.lane + i // (LONG_EVERY * EPOCH))
             return Config(palette, self.settings.ops, dtypes, (15, 32), idioms=False, long=True, **common)
-        return Config(Palette.number(self.settings.seed + epoch), self.settings.ops, self.dtypes, steps=(0, 8), **common)
+        palette = Palette.number(self.settings.seed + epoch)
+        if i % SPECIAL_EVERY in LENGTHS_AT:
+            palette = replace(palette, max_elements=boundaries.MOST)
+            return Config(palette, self.settings.ops, self.dtypes, steps=(0, 3), lengths=True, **common)
+        return Config(palette, self.settings.ops, self.dtypes, steps=(0, 8), **common)
 
     def _program(self, i: int) -> Program:
         """The program of case i, if it is none of the twins; the last ones are kept."""

@@ -34,7 +34,8 @@ LEAVES = ("parameter", "constant")
 class Config:
     """What may be drawn. `ops` None means all; `goal` is an (op name, dtype) that must be in the graph if it can be; so is
     `rule`, the name of a rewrite rule or of a temptation (`mlc_strategies.rule_goals`), with a near miss beside it. `long`:
-    values are read again late and often, and contractions and reductions abound, so that memory has to be planned."""
+    values are read again late and often, and contractions and reductions abound, so that memory has to be planned. `probes`: (op name,
+    dtype) that are applied to their own edges (`mlc_strategies.probes`); `lengths`: something of a length at the compiler's boundaries."""
 
     palette: Palette = field(default_factory=lambda: Palette.number(0))
     ops: tuple[str, ...] | None = None
@@ -45,6 +46,8 @@ class Config:
     rule: str | None = None
     idioms: bool = True
     long: bool = False
+    probes: tuple[tuple[str, DType], ...] = ()
+    lengths: bool = False
 
     def allows(self, name: str) -> bool:
         return self.ops is None or name in self.ops
@@ -271,8 +274,10 @@ class Builder:
         return [n for n in names if REGISTRY[n].fusion in (CONTRACTION, REDUCTION)] + ["dot_general"] * 4 * ("dot_general" in names) or names
 
     def grow(self) -> None:
-        """Reach the goal, then add steps and idioms."""
+        """Reach the goals, then add steps and idioms."""
+        from mlc_strategies.boundaries import reach
         from mlc_strategies.idioms import IDIOMS
+        from mlc_strategies.probes import probe
         from mlc_strategies.variations import repeat
         if self.config.goal:
             for _ in range(3):
@@ -282,6 +287,10 @@ class Builder:
                     break
         if self.config.rule:
             self._reach_rule()
+        made = [probe(self, *each) for each in self.config.probes]
+        if self.config.lengths:
+            made.append(reach(self))
+        self.kept += [node for node in made if node is not None]
         for _ in range(self.draws.integer(*self.config.steps)):
             if self.config.idioms and self.config.ops is None and self.draws.chance(0.15):
                 floats = [d for d in self.config.dtypes if d.is_float]

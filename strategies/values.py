@@ -61,6 +61,25 @@ def special(rng: np.random.Generator, type: TensorType, domain: Domain = ORDINAR
     return found.view(type.dtype.numpy)
 
 
+def probing(rng: np.random.Generator, type: TensorType, domain: Domain = ORDINARY) -> np.ndarray:
+    """A third as `dense`; the others are the domain's edges and the dtype's corners, values a few bits beside them, subnormals, any bits."""
+    dtype, shape = type.dtype, tuple(type.shape)
+    array = dense(rng, type, domain)
+    if dtype.kind == "b":
+        return array
+    bits = dt.uint_of(dtype).numpy
+    edges = _edges(dtype, domain).view(bits)
+    picked = edges[rng.integers(0, len(edges), shape)]
+    anything = np.asarray(rng.integers(0, 2**dtype.bits - 1, shape, np.uint64, endpoint=True)).astype(bits)
+    kinds = [picked, picked + rng.integers(-3, 4, shape).astype(bits), anything]
+    if dtype.is_float:
+        field = dt.MANTISSA[dtype] - 1
+        small = rng.integers(0, 2 ** rng.integers(1, field, shape, endpoint=True)).astype(bits)
+        kinds.append(small | (rng.integers(0, 2, shape).astype(bits) << bits.type(dtype.bits - 1)))
+    which = rng.integers(-len(kinds) // 2, len(kinds), shape)
+    return np.choose(which + 1, [array.view(bits), *kinds], mode="clip").astype(bits, copy=False).view(dtype.numpy)
+
+
 def strewn(rng: np.random.Generator, type: TensorType, domain: Domain = ORDINARY) -> np.ndarray:
     """As `dense`, with about a third of the elements replaced by three notable numbers."""
     array = dense(rng, type, domain)

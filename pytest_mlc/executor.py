@@ -23,6 +23,7 @@ from pytest_mlc.variants import SAID, VARIANTS, same_bits
 TIMEOUT = float(os.environ.get("MLC_FUZZ_TIMEOUT", "30"))
 # The options that a case may be compiled under; a stored case keeps them among its facts.
 CARRIED = ("check", "target", "disable_passes")
+SHARED_MEMORY = "/dev/shm"
 # Beside the variants: every case is run through the native entry as well.
 NATIVE = "native"
 
@@ -147,7 +148,8 @@ class Compiler(Service):
     of mlc, or of a patched one, must not come in here, and none of this one may get out."""
 
     def __init__(self) -> None:
-        folder = tempfile.mkdtemp(prefix="mlc-fuzz-cache-")
+        # In memory where there is such a place: entries are synced to the disk one by one.
+        folder = tempfile.mkdtemp(prefix="mlc-fuzz-cache-", dir=SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None)
         super().__init__("mlc", {"MLC_CACHE": os.environ.get("MLC_CACHE", "1"), "MLC_CACHE_DIR": folder})
         self.remove_cache = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 

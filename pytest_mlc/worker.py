@@ -7,6 +7,7 @@ goes to standard error. A request that raises is answered with the exception's n
 from __future__ import annotations
 
 import faulthandler
+import gc
 import importlib
 import os
 import pickle
@@ -79,6 +80,7 @@ def main(role: str) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     serve = importlib.import_module(ROLES[role]).serve
     preload(role)
+    gc.freeze()  # what is loaded stays
     while True:
         request = pickle.loads(_read(requests, int.from_bytes(_read(requests, 8), "little")))
         for answer in _answers(serve, request):

@@ -25,8 +25,9 @@ class Limits:
         return self.peak.get(dtype) or self.peak["f32"]
 
     def rate(self, kind: str, working_set: float) -> float:
-        """Bytes a second of "read", "write" or "copy", with the better of ordinary and non-temporal stores."""
-        return max(_at(envelope(self.bandwidth[name]), working_set) for name in (kind, f"{kind}_nt") if name in self.bandwidth)
+        """Bytes a second of "read", "write" or "copy", by the better of the ways probed."""
+        return max(_at(envelope(self.bandwidth[name]), working_set) for name in self.bandwidth
+                   if name.partition("_")[0] == kind)
 
     def traffic(self, read: float, written: float) -> float:
         """Seconds to read and write so much: what pairs up is copied, the rest only read, or only written."""
@@ -37,10 +38,10 @@ class Limits:
         return (2 * paired / self.rate("copy", total) + (read - paired) / self.rate("read", total)
                 + (written - paired) / self.rate("write", total))
 
-    def parts(self, dtype: str, flops: float, read: float, written: float, functions: dict[str, float]) -> dict[str, float]:
-        """The three floors in seconds: "compute", "memory" and "functions"."""
-        return {"compute": flops / self.operations(dtype), "memory": self.traffic(read, written),
-                "functions": sum(count * self.functions.get(name, 0.0) for name, count in functions.items())}
+    def parts(self, dtype: str, flops: float, read: float, written: float, functions: dict[str, float], clock: float = 1.0) -> dict[str, float]:
+        """The three floors in seconds: "compute", "memory" and "functions"; `clock` is how fast the core ran, against when it was probed."""
+        return {"compute": flops / self.operations(dtype) / clock, "memory": self.traffic(read, written),
+                "functions": sum(count * self.functions.get(name, 0.0) for name, count in functions.items()) / clock}
 
 
 @dataclass(frozen=True)

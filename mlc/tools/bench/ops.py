@@ -12,7 +12,6 @@ import numpy as np
 from mlc.tools.bench.workloads import Function, Workload, normal, positive
 
 MILLION = 1 << 20
-EVERY = ("mlc", "jax", "torch", "torch.compile", "numpy")
 NO_NUMPY = ("mlc", "jax", "torch")
 Build = Callable[[Any, Any], Function]
 
@@ -81,7 +80,7 @@ def _rows(name: str, build: Build, shape: tuple[int, ...], out: int, *, affine: 
     extra = ((shape[-1],), (shape[-1],)) if affine else ()
     read = 4.0 * (prod(shape) + 2 * shape[-1] * affine)
     return Workload(f"{name} {'x'.join(map(str, shape))}", "rows", build, normal(shape, *extra), float(prod(shape)), read, 4.0 * out,
-                    **{"libraries": EVERY, **more})
+                    **more)
 
 
 def _sum(axis: Any) -> Build:
@@ -116,7 +115,7 @@ def _map(name: str, group: str, build: Build, count: int, functions: tuple[str, 
     """An elementwise function of some arrays, with so many flops an element beside its transcendentals."""
     used = {f: float(count * functions.count(f)) for f in functions}
     return Workload(f"{name} {_size(count)}", group, build, args(*[(count,)] * inputs), float(flops * count), 4.0 * count * inputs, 4.0 * count,
-                    functions=used, dram=count >= 16 * MILLION, **{"libraries": EVERY, **more})
+                    functions=used, dram=count >= 16 * MILLION, **more)
 
 
 def _affine(xp: Any, nn: Any) -> Function:
@@ -156,9 +155,8 @@ def _tree_sum(xp: Any, nn: Any) -> Function:
 
 
 CALLS = (
-    Workload("call 3 tiny arrays", "calls", lambda xp, nn: lambda a, b, c: a * b + c, normal((4,), (4,), (4,)), 0.0, 0.0, 0.0, quick=True,
-             libraries=EVERY),
-    Workload("call pytree of 20", "calls", _tree_sum, _tree, 0.0, 0.0, 0.0, quick=True, libraries=EVERY),
+    Workload("call 3 tiny arrays", "calls", lambda xp, nn: lambda a, b, c: a * b + c, normal((4,), (4,), (4,)), 0.0, 0.0, 0.0, quick=True),
+    Workload("call pytree of 20", "calls", _tree_sum, _tree, 0.0, 0.0, 0.0, quick=True),
 )
 
 WORKLOADS: tuple[Workload, ...] = (*CONTRACTIONS, *ROWS, *ELEMENTWISE, *FUNCTIONS, *CALLS)

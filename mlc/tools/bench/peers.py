@@ -7,6 +7,7 @@ The record of a workload is a dict that goes into the JSON as it is:
     us, rounds {threads: {library: us / [us]}}
     first_ms, ulp, skip {library: ...}
     cold_ms, warm_ms, grown {library: ...}, memory {library: {part: bytes}}
+    clock {threads: [f32 operations a second, round by round]}
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from mlc.tools.bench.workloads import Workload
 
 Record = dict[str, Any]
 PATIENCE = 180.0  # seconds until a silent worker is given up
+CLOCK = "clock"  # the worker that tells how fast the core runs
+SLOWEST = 0.85  # a core is not that much slower than when it was probed: then it was shared, and the floor stays where it is
 
 
 def cores(threads: int) -> list[int] | None:
@@ -61,8 +64,9 @@ class Peer:
     def start(self) -> None:
         """Start the process; `broken` is the reason if the library cannot work at all."""
         pinned = cores(self.threads)
+        words = ("probe", "--serve", str(self.threads)) if self.library == CLOCK else ("worker", self.library)
         self.process = subprocess.Popen(
-            python("worker", self.library), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            python(*words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env=environment(self.threads), preexec_fn=(lambda: os.sched_setaffinity(0, pinned)) if pinned else None)
         self.broken = self._read().get("skip")
 
@@ -103,18 +107,22 @@ def new_record(workload: Workload) -> Record:
     """What is known before measuring."""
     kept = ("group", "dtype", "flops", "read", "written", "functions", "dram", "constants", "exact_ulp")
     return {"workload": workload.name, **{key: getattr(workload, key) for key in kept}, "floor_us": {}, "bound": {}, "us": {}, "rounds": {},
-            "first_ms": {}, "ulp": {}, "skip": {}, "cold_ms": {}, "warm_ms": {}, "grown": {}, "memory": {}}
+            "first_ms": {}, "ulp": {}, "skip": {}, "cold_ms": {}, "warm_ms": {}, "grown": {}, "memory": {}, "clock": {}}
 
 
 def set_floors(record: Record, machine: Machine) -> None:
     """Fill in the floors, once the machine is probed."""
     for threads, limits in machine.limits.items():
-        parts = limits.parts(record["dtype"], record["flops"], record["read"], record["written"], record["functions"])
+        rates = record["clock"].get(str(threads))
+        clock = statistics.median(rates) / limits.peak["f32"] if rates else 1.0
+        parts = limits.parts(record["dtype"], record["flops"], record["read"], record["written"], record["functions"],
+                             clock if SLOWEST <= clock <= 1.0 else 1.0)
         bound = max(parts, key=parts.get)
         record["floor_us"][str(threads)], record["bound"][str(threads)] = parts[bound] * 1e6, bound
 
 
-def measure(workload: Workload, record: Record, peers: list[Peer], rounds: int, seconds: float, reference: Peer | None) -> None:
+def measure(workload: Workload, record: Record, peers: list[Peer], rounds: int, seconds: float, reference: Peer | None,
+            clock: Peer | None) -> None:
     """Load the workload in every peer, then time them in turn, round by round; all peers have the same number of threads."""
     key, file = str(peers[0].threads), None
     present = []
@@ -123,7 +131,7 @@ def measure(workload: Workload, record: Record, peers: list[Peer], rounds: int, 
             file = str(Path(folder) / "reference.npy")
             if "skip" in reference.ask("reference", workload=workload.name, file=file):
                 file = None
-        for peer in (p for p in peers if p.library in workload.libraries):
+        for peer in (p for p in peers if workload.asks(p.library)):
             answer = peer.ask("load", workload=workload.name, reference=file)
             if "skip" in answer:
                 record["skip"][peer.library] = answer["skip"]
@@ -134,6 +142,8 @@ def measure(workload: Workload, record: Record, peers: list[Peer], rounds: int, 
                 record["ulp"][peer.library] = answer["ulp"]
     times: dict[str, list[float]] = {}
     for number in range(rounds):
+        if clock is not None and "rate" in (answer := clock.ask("rate")):
+            record["clock"].setdefault(key, []).append(answer["rate"])
         for peer in list(present):
             # Long calls vary little: three rounds do.
             if number >= 3 and times[peer.library][0] > 1e5:
@@ -165,7 +175,7 @@ def _first_call(library: str, workload: str, folder: str, memory: bool) -> Recor
 def first_calls(workload: Workload, record: Record, libraries: list[str], rounds: int) -> None:
     """First calls in new processes, mlc and jax in turn: with an empty cache, then with the cache that left; the least of the rounds."""
     for _ in range(rounds):
-        for library in (x for x in ("mlc", "jax") if x in libraries and x in workload.libraries and x not in record["skip"]):
+        for library in (x for x in ("mlc", "jax") if x in libraries and workload.asks(x) and x not in record["skip"]):
             with tempfile.TemporaryDirectory(prefix="mlc-bench-") as folder:
                 cold = _first_call(library, workload.name, folder, library not in record["memory"])
                 warm = _first_call(library, workload.name, folder, False)

@@ -140,10 +140,10 @@ def probe_limits(threads: int, seconds: float, cores: list[int]) -> Limits:
             source[:operand[dtype].nbytes] = np.frombuffer(operand[dtype].tobytes(), np.uint8)
         peak[dtype] = team.rate(calls(f"peak_{dtype}", 0), count, 4 * seconds)
     bandwidth: dict[str, list[list[float]]] = {}
-    for name, (reads, writes, streaming) in probe_ir.MEMORY.items():
+    for name, (reads, writes, extra) in probe_ir.MEMORY.items():
         sides = int(reads) + int(writes)
         for size in SIZES:
-            if not streaming or size >= 4 * MIB:
+            if not extra or size >= MIB:
                 share = size // sides // threads
                 bandwidth.setdefault(name, []).append([float(size), team.rate(calls(name, share), share * sides, seconds)])
     return Limits(peak, bandwidth)
@@ -182,5 +182,22 @@ def main(threads: list[int], seconds: float) -> Machine:
     return Machine(cpu_name(), {n: Limits(x.peak, x.bandwidth, {k: v / n for k, v in functions.items()}) for n, x in limits.items()})
 
 
+def serve(threads: int) -> None:
+    """The f32 peak of now, asked for between measurements: a line of JSON for each line read. Clocks drift by some percent."""
+    library, operations = _library()
+    function = library.function("peak_f32", None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    buffers = [aligned(4096) for _ in range(threads)]
+    for buffer in buffers:
+        buffer[:4] = np.frombuffer(np.float32(0.5).tobytes(), np.uint8)
+    team = Team(threads, sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [])
+    calls = [lambda n, at=buffer.ctypes.data: function(at, at, 0, n) for buffer in buffers]
+    print(json.dumps({"ready": "clock"}), flush=True)
+    for _ in sys.stdin:
+        print(json.dumps({"rate": team.rate(calls, operations["f32"], 25 * WINDOW)}), flush=True)
+
+
 if __name__ == "__main__":
-    print(json.dumps(main([int(word) for word in sys.argv[2:]], float(sys.argv[1])).to_json()))
+    if sys.argv[1] == "--serve":
+        serve(int(sys.argv[2]))
+    else:
+        print(json.dumps(main([int(word) for word in sys.argv[2:]], float(sys.argv[1])).to_json()))

@@ -69,14 +69,17 @@ def compute(peak: Peak, target: Target) -> tuple[str, int]:
     return "\n".join([*lines, "  ret void", "}"]) + "\n", count * peak.operations
 
 
-# name -> (reads, writes, non-temporal stores, bytes of traffic per byte of `bytes`)
-MEMORY = {"read": (True, False, False), "write": (False, True, False), "copy": (True, True, False),
-          "write_nt": (False, True, True), "copy_nt": (True, True, True)}
+# name -> (reads, writes, what else): the better of the variants of a name counts. Non-temporal stores go past the cache; prefetching
+# 1 KiB ahead reads L3 up to a tenth faster.
+MEMORY = {"read": (True, False, ""), "read_ahead": (True, False, "ahead"), "write": (False, True, ""), "copy": (True, True, ""),
+          "write_nt": (False, True, "nt"), "copy_nt": (True, True, "nt")}
+AHEAD = 1024
 
 
 def memory(name: str, target: Target) -> str:
     """The text of a loop over memory, eight vectors a step."""
-    reads, writes, streaming = MEMORY[name]
+    reads, writes, extra = MEMORY[name]
+    streaming = extra == "nt"
     lanes = target.vector_bits // 32
     v, step = f"<{lanes} x i32>", UNROLL * lanes * 4
     hint = ", !nontemporal !{i32 1}" if streaming else ""
@@ -92,6 +95,8 @@ def memory(name: str, target: Target) -> str:
             lines += [f"  %p{j} = getelementptr i8, ptr %from, i64 %o{j}", f"  %v{j} = load {v}, ptr %p{j}, align 64"]
         if kept:
             lines.append(f"  %b{j} = xor {v} %a{j}, %v{j}")
+        if extra == "ahead":
+            lines += [f"  %f{j} = getelementptr i8, ptr %p{j}, i64 {AHEAD}", f"  call void @llvm.prefetch.p0(ptr %f{j}, i32 0, i32 3, i32 1)"]
     for j in range(UNROLL if writes else 0):
         value = f"%v{j}" if reads else "zeroinitializer"
         lines += [f"  %q{j} = getelementptr i8, ptr %to, i64 %o{j}", f"  store {v} {value}, ptr %q{j}, align 64{hint}"]
@@ -102,4 +107,6 @@ def memory(name: str, target: Target) -> str:
     if streaming and target.is_x86:
         lines.append("  call void @llvm.x86.sse.sfence()")
     text = "\n".join([*lines, "  ret void", "}"]) + "\n"
+    if extra == "ahead":
+        text += "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n"
     return text + ("declare void @llvm.x86.sse.sfence()\n" if streaming and target.is_x86 else "")

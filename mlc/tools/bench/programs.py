@@ -9,9 +9,6 @@ import numpy as np
 
 from mlc.tools.bench.workloads import Function, Workload, leaves, normal
 
-EVERY = ("mlc", "jax", "torch", "torch.compile", "numpy")
-EAGER = ("mlc", "jax", "torch", "numpy")
-
 
 def _nbytes(tree: Any) -> float:
     return float(sum(leaf.nbytes for leaf in leaves(tree)))
@@ -30,8 +27,7 @@ def _mlp(batch: int) -> Workload:
             return nn.softmax(nn.relu(nn.relu(x @ w1 + b1) @ w2 + b2) @ w3 + b3, axis=-1)
         return run
     return Workload(f"MLP batch {batch}", "programs", build, normal(*shapes, scale=0.05), 2.0 * batch * weights,
-                    4.0 * (weights + sum(sizes[1:]) + batch * sizes[0]), 40.0 * batch, functions={"exp": 10.0 * batch}, cold=True, quick=True,
-                    libraries=EVERY)
+                    4.0 * (weights + sum(sizes[1:]) + batch * sizes[0]), 40.0 * batch, functions={"exp": 10.0 * batch}, cold=True, quick=True)
 
 
 # --------------------------------------------------------------------------- transformer
@@ -88,7 +84,7 @@ def _transformer(name: str, group: str, length: int, width: int, layers: int, co
 
 def _blocks() -> tuple[Workload, ...]:
     return tuple(_transformer(f"block {length}x{width}" + (" constant" if constant else ""), "programs", length, width, 1, constant,
-                              quick=(length, width, constant) == (128, 256, False), libraries=EAGER if constant else EVERY)
+                              quick=(length, width, constant) == (128, 256, False))
                  for width in (256, 768) for length in (1, 128, 512) for constant in (False, True))
 
 
@@ -98,7 +94,7 @@ def _attention(heads: int, length: int, **more: Any) -> Workload:
     tensor = 4.0 * heads * length * 64
     return Workload(f"attention {heads}x{length}x64", "attention", lambda xp, nn: lambda q, k, v: nn.attention(q, k, v, 0.125),
                     normal(shape, shape, shape), 4.0 * heads * length * length * 64, 3 * tensor, tensor,
-                    functions={"exp": float(heads * length * length)}, **{"libraries": EAGER, "cold": True, **more})
+                    functions={"exp": float(heads * length * length)}, **more)
 
 
 # --------------------------------------------------------------------------- the models of examples/digits
@@ -114,7 +110,7 @@ def _digits_mlp(batch: int) -> Workload:
             return nn.gelu(nn.gelu(x @ w1 + b1, approximate=True) @ w2 + b2, approximate=True) @ w3 + b3
         return run
     return Workload(f"digits MLP batch {batch}", "programs", build, normal(*shapes, scale=0.1), 2.0 * batch * weights,
-                    4.0 * (weights + sum(sizes[1:]) + batch * 64), 40.0 * batch, functions={"tanh": 192.0 * batch}, cold=True, libraries=EVERY)
+                    4.0 * (weights + sum(sizes[1:]) + batch * 64), 40.0 * batch, functions={"tanh": 192.0 * batch}, cold=True)
 
 
 def _digits_vit(batch: int) -> Workload:
@@ -137,15 +133,16 @@ def _digits_vit(batch: int) -> Workload:
         return run
     flops, functions = _transformer_cost(patches, width, hidden, heads, blocks)
     return Workload(f"digits ViT batch {batch}", "programs", build, args, batch * flops, _nbytes(args()), 40.0 * batch,
-                    functions={k: batch * v for k, v in functions.items()}, cold=True, libraries=EVERY)
+                    functions={k: batch * v for k, v in functions.items()}, cold=True)
 
 
 def _make() -> tuple[Workload, ...]:
     small = (_mlp(1), _mlp(64), _digits_mlp(64), _digits_vit(64))
     return (
         *small, *_blocks(),
-        _attention(4, 128), _attention(4, 512, quick=True), _attention(4, 2048), _attention(1, 4096), _attention(1, 8192, check=False),
-        _transformer("12-layer transformer 128x256", "compile", 128, 256, 12, False, libraries=EAGER),
+        _attention(4, 128), _attention(4, 512, quick=True, cold=True), _attention(4, 2048),
+        _attention(1, 4096, cold=True), _attention(1, 8192, cold=True, check=False),
+        _transformer("12-layer transformer 128x256", "compile", 128, 256, 12, False),
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from mlc.tools.bench import chart, compare, report
 from mlc.tools.bench.libraries import installed
 from mlc.tools.bench.machine import Machine
-from mlc.tools.bench.peers import Peer, first_calls, measure, new_record, probe_machine, set_floors
+from mlc.tools.bench.peers import CLOCK, Peer, first_calls, measure, new_record, probe_machine, set_floors
 from mlc.tools.bench.workloads import GROUPS, Workload, all_workloads, select
 from mlc.tools.cli import UsageError
 
@@ -85,6 +85,7 @@ def _steady(chosen: list[Workload], records: dict[str, Any], libraries: list[str
             first: bool) -> tuple[dict[str, str], dict[str, dict[str, float]]]:
     """Times with one number of threads. Gives the libraries that do not work, and the ulp of their functions."""
     reference = Peer("reference", threads) if first else None
+    clock = Peer(CLOCK, threads)
     peers = [Peer(x, threads) for x in libraries]
     broken = {p.library: p.broken for p in peers if p.broken}
     for library, why in broken.items():
@@ -96,10 +97,10 @@ def _steady(chosen: list[Workload], records: dict[str, Any], libraries: list[str
             functions = {p.library: answer for p in peers if "skip" not in (answer := p.ask("functions"))}
         for workload in chosen:
             record = records[workload.name]
-            measure(workload, record, peers, options.rounds, options.seconds, reference)
+            measure(workload, record, peers, options.rounds, options.seconds, reference, clock)
             _say(report.progress(record, threads))
     finally:
-        for peer in [*peers, *([reference] if reference else [])]:
+        for peer in [*peers, clock, *([reference] if reference else [])]:
             peer.close()
     return broken, functions
 

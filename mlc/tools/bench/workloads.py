@@ -17,6 +17,12 @@ Function = Callable[..., Any]
 MEANS = {"matmul": ("matmul",), "memory-bound": ("rows", "elementwise", "functions"), "programs": ("programs", "attention")}
 GROUPS = ("matmul", "skinny", "dtypes", "rows", "elementwise", "functions", "programs", "attention", "compile", "calls")
 
+# torch.compile needs seconds for each, and calls eager torch's functions for contractions: it is asked where it fuses something.
+COMPILED = frozenset((
+    "softmax 1024x512", "layer norm 1024x512", "softmax 16384x1024", "layer norm 16384x1024", "column sums 1024x1024", "full sum 1024x1024",
+    "transpose 1024x1024", "multiply-add chain 1M", "multiply-add chain 16M", "exp/tanh chain 1M", "gelu tanh 1M", "gelu erf 1M", "tanh 1M",
+    "call 3 tiny arrays", "MLP batch 1", "MLP batch 64", "digits MLP batch 64", "block 1x256", "block 128x256", "block 128x768"))
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -43,6 +49,10 @@ class Workload:
     exact_ulp: bool = False
     quick: bool = False
     libraries: tuple[str, ...] = ("mlc", "jax", "torch", "numpy")
+
+    def asks(self, library: str) -> bool:
+        """Whether a library is measured on it."""
+        return self.name in COMPILED if library == "torch.compile" else library in self.libraries
 
 
 def leaves(tree: Any) -> Iterator[np.ndarray]:

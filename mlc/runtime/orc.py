@@ -1,7 +1,8 @@
-"""Object code in memory: loading with LLVM's ORC JIT linker, symbol addresses, lifetimes.
+"""Object code in memory: loading, symbol addresses, lifetimes.
 
-A `Library` is one linked object in a dynamic library of its own; its code goes away when the Library is dropped, so
-whatever holds an address must hold the Library. The JIT itself stays until the process ends.
+A `Library` is one linked object; its code goes away when the Library is dropped, so whatever holds an address must hold the
+Library. Objects for x86-64 Linux are loaded by `mlc.runtime.elf`, others (and those it refuses) by LLVM's ORC linker, in a
+dynamic library of their own of a JIT that stays until the process ends.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from mlc.codegen.target import get_target, llvm
 from mlc.core.errors import CodegenError
+from mlc.runtime import elf
 from mlc.runtime.once import once
 
 # ORC never lets go of a library's name, so names are only ever counted up.
@@ -28,6 +30,22 @@ def _jit():
     return llvm().create_lljit_compiler(get_target("generic").machine(), use_jit_link=sys.platform != "win32", suppress_errors=True)
 
 
+def _link(object_code: bytes, exports: Sequence[str], given: Mapping[str, int]):
+    """The object linked by LLVM: a tracker that gives addresses by name."""
+    builder = llvm().JITLibraryBuilder().add_object_img(object_code)
+    for name in exports:
+        builder.export_symbol(name)
+    for name, address in given.items():
+        builder.import_symbol(name, address)
+    builder.add_current_process()
+    try:
+        return builder.link(_jit(), f"mlc{next(_serial)}")
+    except RuntimeError as error:
+        missing = [name for name in undefined_symbols(object_code) if name not in given and not _in_process(name)]
+        reason = f"nothing defines {', '.join(missing)}" if missing else str(error)
+        raise CodegenError(f"cannot link the object code: {reason}") from None
+
+
 class Library:
     """One object file, linked and ready to run.
 
@@ -38,29 +56,19 @@ class Library:
 
     def __init__(self, object_code: bytes, exports: Sequence[str], *, dependencies: Sequence[Library] = (),
                  imports: Mapping[str, int] | None = None):
-        imports = dict(imports or {})
-        self.name = f"mlc{next(_serial)}"
         self.exports = tuple(exports)
         self._dependencies = tuple(dependencies)
-        builder = llvm().JITLibraryBuilder().add_object_img(object_code)
-        for name in self.exports:
-            builder.export_symbol(name)
-        for name, address in imports.items():
-            builder.import_symbol(name, address)
-        for dependency in self._dependencies:
-            builder.add_jit_library(dependency.name)
-        builder.add_current_process()
+        given = {name: dependency.address(name) for dependency in self._dependencies for name in dependency.exports} | dict(imports or {})
         try:
-            self._tracker = builder.link(_jit(), self.name)
-        except RuntimeError as error:
-            known = set(imports).union(*(dependency.exports for dependency in self._dependencies))
-            missing = [name for name in undefined_symbols(object_code) if name not in known and not _in_process(name)]
-            reason = f"nothing defines {', '.join(missing)}" if missing else str(error)
-            raise CodegenError(f"cannot link the object code: {reason}") from None
+            self._linked = elf.Image(object_code, self.exports, lambda name: given.get(name) or _in_process(name))
+        except elf.Undefined as error:
+            raise CodegenError(f"cannot link the object code: nothing defines {error}") from None
+        except elf.Refused:
+            self._linked = _link(object_code, self.exports, given)
 
     def address(self, name: str) -> int:
         """The address of an exported symbol; valid while this Library lives."""
-        return self._tracker[name]
+        return self._linked[name]
 
     def function(self, name: str, result: object, *arguments: object):
         """An exported function as a ctypes function (which runs without the GIL), keeping this Library alive."""
@@ -74,11 +82,12 @@ def _process() -> ctypes.CDLL:
     return ctypes.CDLL(None)
 
 
-def _in_process(name: str) -> bool:
+def _in_process(name: str) -> int | None:
+    """The address of a symbol of libc, libm, CPython or whatever else the process has loaded for all."""
     try:
-        return hasattr(_process(), name)
-    except (TypeError, OSError):  # no handle for "this process" on some systems
-        return False
+        return ctypes.cast(getattr(_process(), name), ctypes.c_void_p).value
+    except (AttributeError, TypeError, OSError):  # no such symbol; no handle for "this process" on some systems
+        return None
 
 
 def undefined_symbols(object_code: bytes) -> list[str]:

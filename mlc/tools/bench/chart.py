@@ -14,10 +14,10 @@ ROW, TOP, LABEL, PANEL, GAP = 15, 62, 250, 330, 24
 LOW, HIGH = 1 / 4, 16.0  # times relative to ours that the axis shows; what lies beyond sits on its end
 TICKS = (0.25, 0.5, 1, 2, 4, 8, 16)
 MARKS = {"jax": "jax", "torch": "torch", "torch.compile": "compiled", "numpy": "numpy"}
-STYLE = """text{font:11px system-ui,sans-serif;fill:#1f2328}.dim{fill:#59636e}.head{font-weight:600}
+STYLE = """.page{fill:#ffffff}text{font:11px system-ui,sans-serif;fill:#1f2328}.dim{fill:#59636e}.head{font-weight:600}
 .grid{stroke:#d1d9e0}.one{stroke:#1f2328;stroke-width:1.5}.floor{fill:#bcc4cd}.band{fill:#f6f8fa}
 .jax{fill:#0969da}.torch{fill:#d1242f}.compiled{fill:#bf8700}.numpy{fill:#1a7f37}
-@media(prefers-color-scheme:dark){text{fill:#e6edf3}.dim{fill:#9198a1}.grid{stroke:#3d444d}.one{stroke:#e6edf3}.floor{fill:#545d68}
+@media(prefers-color-scheme:dark){.page{fill:#0d1117}text{fill:#e6edf3}.dim{fill:#9198a1}.grid{stroke:#3d444d}.one{stroke:#e6edf3}.floor{fill:#545d68}
 .band{fill:#161b22}.jax{fill:#58a6ff}.torch{fill:#ff7b72}.compiled{fill:#e3b341}.numpy{fill:#56d364}}"""
 
 
@@ -88,4 +88,4 @@ def svg(data: Record) -> str:
         if record is not None:
             lines += [mark for count, x in zip(threads, panels) for mark in _marks(record, count, x, y)]
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {bottom + 8}" width="{width}" role="img" aria-label="mlc bench">'
-    return "\n".join([head, f"<style>{STYLE}</style>", *lines, "</svg>"]) + "\n"
+    return "\n".join([head, f"<style>{STYLE}</style>", f'<rect class="page" width="{width}" height="{bottom + 8}"/>', *lines, "</svg>"]) + "\n"

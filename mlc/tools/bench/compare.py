@@ -8,13 +8,14 @@ from typing import Any
 from mlc.tools.bench.report import Record, geometric_mean, number, size, table, total
 
 LEAST = 0.03  # changes below this are never told
+SINGLE = 0.1  # what one round may be off
 FIRST_CALL = 0.25  # first calls are few, and vary more
 
 
 def noise(rounds: list[float]) -> float:
     """How far the median of these rounds may be off, relative: three times their median distance from it."""
     if len(rounds) < 2:
-        return LEAST
+        return SINGLE
     middle = statistics.median(rounds)
     return 3 * statistics.median(abs(x - middle) for x in rounds) / middle
 

@@ -169,15 +169,23 @@ def _dump(graph: Graph, lazy: Stages) -> None:
 
 def level_runs(graph: Graph, args: Sequence[np.ndarray]) -> Iterator[tuple[str, Callable[[], list[np.ndarray] | None]]]:
     """(name, run) of every level in order, for blame, so that a level can be named before it runs; call each `run` before taking the
-    next. The run of "passes" has no answer of its own: None."""
+    next. The run of "passes" has no answer of its own: None; what it raises comes after the answers of the passes before."""
     yield "graph", lambda: evaluate(graph, args)
     snapshots: list[tuple[str, Graph]] = []
+    raised: list[Exception] = []
 
-    def passes() -> None:
-        run_pipeline(graph, observe=lambda result: snapshots.append((result.name, result.graph)) if result.changed else None)
+    def passes(again: bool = False) -> None:
+        if again:
+            raise raised[0]
+        try:
+            run_pipeline(graph, observe=lambda result: snapshots.append((result.name, result.graph)) if result.changed else None)
+        except Exception as error:  # perhaps the fault of an earlier pass, whose answer is wrong
+            raised.append(error)
     yield "passes", passes
     for name, after in snapshots:
         yield f"pass {name}", lambda after=after: evaluate(after, args)
+    if raised:
+        yield "passes", lambda: passes(again=True)
     from mlc.codegen.target import get_target
     lazy = Stages(graph, get_target(str(opt.get("target"))))
     yield "kernels", lambda: lazy.run_kernels(args)

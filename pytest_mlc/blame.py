@@ -7,10 +7,11 @@ bisection over the option `limit` (apply only the first n rewrites).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mlc.core import options as opt
 from mlc.core.options import OPTIONS
 from mlc.graph.graph import Graph
 from pytest_mlc import executor
@@ -37,11 +38,13 @@ def levels(graph: Graph, args: Sequence[np.ndarray]) -> Iterator[tuple[str, list
 
 @dataclass(frozen=True)
 class Blame:
-    """The first level that is wrong, the last one that is right, and what is known beyond the level's name."""
+    """The first level that is wrong, the last one that is right, and what is known beyond the level's name; `raised` where it gave no
+    answer (an exception, a crash)."""
 
     guilty: str
     after: str = ""
     detail: str = ""
+    raised: bool = False
 
     def __str__(self) -> str:
         return f"{self.guilty}{f', {self.detail}' if self.detail else ''}{f'  (right up to: {self.after})' if self.after else ''}"
@@ -54,6 +57,11 @@ def blame(compiler: Compiler, graph: Graph, args: Sequence[np.ndarray], referee:
     referee = referee or Referee.of(graph, args)
     suspect = _Suspect(compiler, graph, args, referee, dict(options or {}))
     found = _first_wrong(suspect, timeout)
+    if found.raised and int(suspect.options.get("check", opt.get("check"))) < 1:
+        # What an invalid graph or program does shows later; with every stage verified it shows where it was made.
+        checked = replace(suspect, options={**suspect.options, "check": 1})
+        verified = _first_wrong(checked, timeout)
+        suspect, found = (checked, verified) if verified.raised else (suspect, found)
     return _refine(suspect, found) if found.guilty.startswith("pass ") and "limit" in OPTIONS else found
 
 
@@ -88,7 +96,7 @@ def _first_wrong(suspect: _Suspect, timeout: float) -> Blame:
             if "end" in answer:
                 return Blame("none", last, "every level is right when run on its own")
             if "error" in answer:
-                return Blame(answer.get("stage") or running, last, said(answer))
+                return Blame(answer.get("stage") or running, last, said(answer), raised=True)
             if answer["outputs"] is None:
                 running = answer["level"]
                 continue
@@ -98,7 +106,7 @@ def _first_wrong(suspect: _Suspect, timeout: float) -> Blame:
                 return Blame(answer["level"], last)
             last = answer["level"]
     except ChildError as error:
-        return Blame(running, last, f"{error.kind}: {error.detail}")
+        return Blame(running, last, f"{error.kind}: {error.detail}", raised=True)
 
 
 def said(answer: dict) -> str:

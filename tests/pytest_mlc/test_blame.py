@@ -74,6 +74,37 @@ def test_a_level_that_crashes_or_raises_is_guilty_by_its_own_name(compiler, code
     assert found.guilty == guilty and detail in found.detail
 
 
+BREAKS_TYPES = """
+    import mlc.passes.inline as i, mlc.passes.fold as f
+    from mlc.core import dtype as dt
+    from mlc.graph.graph import Graph, Node
+    from mlc.passes.manager import PassResult
+    def breaks(graph, ctx):
+        if len(graph.params) != 1 or any(n.type.dtype is dt.f64 for n in graph.nodes):
+            return PassResult(graph, False, settled=True)
+        new = Graph(graph.name)
+        new.nodes, new.params, new.outputs = list(graph.nodes), graph.params, graph.outputs
+        node = new.nodes[1]
+        new.nodes[1] = Node(node.op, node.inputs, node.attrs, node.type.with_dtype(dt.f64), node.regions)
+        return PassResult(new, True, settled=True)
+    object.__setattr__(i.INLINE, "function", breaks)
+    right = f.FOLD.function
+    def picky(graph, ctx, **rest):
+        if any(n.type.dtype is dt.f64 for n in graph.nodes):
+            raise TypeError("two dtypes")
+        return right(graph, ctx, **rest)
+    object.__setattr__(f.FOLD, "function", picky)
+"""
+
+
+def test_a_pass_that_leaves_an_invalid_graph_is_guilty_not_the_one_that_trips_over_it(compiler):
+    """Also where the case was compiled without checks, and the pass between them has rewritten something."""
+    graph = parse_graph("graph @main(%x: f32[3]) -> f32[3] {\n  %0 = neg %x : f32[3]\n  %1 = mul %x, 1.0 : f32[3]\n"
+                        "  %2 = add %0, %1 : f32[3]\n  return %2\n}")
+    found = blame(compiler(BREAKS_TYPES), graph, [np.arange(3, dtype=np.float32)], options={"check": "0"})
+    assert found.guilty == "pass inline" and found.raised
+
+
 def test_levels_are_compiled_with_the_options_of_the_case(compiler):
     broken = compiler("    import mlc.stages as s\n    from mlc.core import options as o\n    right = s.Stages.run_loops\n"
                       "    s.Stages.run_loops = lambda *a: 1 / 0 if 'fuse' in o.get('disable_passes') else right(*a)\n")

@@ -83,6 +83,28 @@ def collapse(exprs: Sequence[Expr], axes: Sequence[Axis], new: str) -> list[Expr
     return ex.substitute(exprs, leaf) if axes else list(exprs)
 
 
+def place_axis(stage: Stage | Dot | Attend, axis: str, place: Affine, size: int) -> Stage | Dot | Attend:
+    """The stage over `size` iterations of an axis of its own or of a row axis, from `place` on; size 0: at `place`, the axis being gone."""
+    def sized(a: Axis) -> Axis:
+        return (axis, size) if a[0] == axis else a
+
+    at = {axis: place + Affine(0, ((axis, 1),)) if size else place}
+
+    def moved(exprs: Sequence[Expr]) -> tuple[Expr, ...]:
+        return tuple(rebase(exprs, at))
+    puts = tuple(rebase_put(p, at) for p in stage.puts)
+    if isinstance(stage, Dot):
+        a, b = moved([stage.a, stage.b])
+        return replace(stage, m=sized(stage.m), n=sized(stage.n), a=a, b=b, puts=puts)
+    if isinstance(stage, Attend):
+        query, key, score, value = moved([stage.query, stage.key, stage.score, stage.value])
+        return replace(stage, m=sized(stage.m), query=query, key=key, score=score, value=value, puts=puts)
+    reduces = tuple(replace(r, values=moved(r.values)) for r in stage.reduces)
+    finish = tuple(rebase_put(f, at) if isinstance(f, Put) else replace(f, value=moved([f.value])[0]) for f in stage.finish)
+    axes, over = (tuple(sized(a) for a in axes if size or a[0] != axis) for axes in (stage.axes, stage.over))
+    return replace(stage, axes=axes, over=over, reduces=reduces, puts=puts, finish=finish)
+
+
 # --------------------------------------------------------------------------- stages and kernels
 def stage_parts(stage: Stage | Dot | Attend) -> tuple[list[Expr], list[Put]]:
     """All expressions of a stage and its puts."""

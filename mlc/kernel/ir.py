@@ -89,6 +89,10 @@ class Dot:
     b: Expr
     puts: tuple[Put, ...]
 
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.m, self.n, self.k
+
 
 @dataclass(frozen=True)
 class Attend:

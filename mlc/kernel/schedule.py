@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlc.core import expr as ex
 from mlc.core.expr import Expr
@@ -16,6 +16,7 @@ from mlc.core.expr_text import checked_name
 from mlc.core.text import Reader
 from mlc.kernel.attention import AttendSchedule, attend_schedule, read_attend
 from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Stage
+from mlc.kernel.parallel import Parallel, parallel_axes
 
 # A partial sum takes at most this many steps per lane before it is added to the next level: the error grows with the log.
 CHUNK = 64
@@ -55,18 +56,26 @@ class TileSchedule:
 
 @dataclass(frozen=True)
 class Schedule:
-    """One entry a stage; `row_vector` is the row axis whose iterations are lanes, if rows are short."""
+    """One entry a stage; `row_vector` is the row axis whose iterations are lanes, if rows are short.
+
+    `parallel` is what is cut into blocks that run in any order, see `mlc.kernel.parallel`: (axis, iterations in a block) of the kernel if it has
+    rows or one stage, else of each stage, ("", 0) for one that is not cut; () if nothing is.
+    """
 
     stages: tuple[StageSchedule | TileSchedule | AttendSchedule, ...]
     row_vector: str = ""
     row_width: int = 1
+    parallel: tuple[Parallel, ...] = ()
 
     def text(self) -> str:
-        """As printed behind a kernel: `schedule { vectorize j0:16, tile m:8 n:48 k:1024 by 16, chunk 64 }`, an entry a stage; rows
-        as lanes come first, as `vectorize rows i0:16`. `parse_schedule` reads it back. Raises ValueError if a name cannot be written."""
+        """As printed behind a kernel: `schedule { vectorize j0:16, tile m:8 n:48 k:1024 by 16, chunk 64 }`, an entry a stage; first come
+        what is parallel, as `parallel j0:4096 none j0:4096`, and rows as lanes, as `vectorize rows i0:16`. `parse_schedule` reads it back.
+        Raises ValueError if a name cannot be written."""
         if not self.row_vector and self.row_width != 1:
             raise ValueError(f"{self.row_width} rows are lanes, but no row axis is named")
-        rows = [f"vectorize rows {checked_name(self.row_vector)}:{self.row_width}"] if self.row_vector else []
+        blocks = [f"{checked_name(axis)}:{size}" if axis else "none" for axis, size in self.parallel]
+        rows = [f"parallel {' '.join(blocks)}"] if blocks else []
+        rows += [f"vectorize rows {checked_name(self.row_vector)}:{self.row_width}"] if self.row_vector else []
         return "schedule { " + ", ".join([*rows, *(stage.text() for stage in self.stages), f"chunk {CHUNK}"]) + " }"
 
 
@@ -84,6 +93,7 @@ def read_schedule(reader: Reader) -> Schedule:
     reader.expect("{")
     stages: list[StageSchedule | TileSchedule | AttendSchedule] = []
     rows = ("", 1)
+    parallel = _read_parallel(reader) if reader.accept("parallel") else ()
     while not reader.accept("chunk"):
         if reader.accept("tile"):
             stages.append(_read_tile(reader))
@@ -105,7 +115,20 @@ def read_schedule(reader: Reader) -> Schedule:
         reader.expect(",")
     _expect_steps(reader, CHUNK)
     reader.expect("}")
-    return Schedule(tuple(stages), *rows)
+    return Schedule(tuple(stages), *rows, parallel)
+
+
+def _read_parallel(reader: Reader) -> tuple[Parallel, ...]:
+    found: list[Parallel] = []
+    while not found or reader.peek() != ",":
+        axis = reader.take("name")
+        if axis == "none" and reader.peek() != ":":
+            found.append(("", 0))
+            continue
+        reader.expect(":")
+        found.append((axis, reader.integer()))
+    reader.expect(",")
+    return tuple(found)
 
 
 def _read_tile(reader: Reader) -> TileSchedule:
@@ -227,6 +250,11 @@ def schedule_for(kernel: Kernel, vector_bytes: int, registers: int, db: Mapping[
     """The schedule of a kernel for a target with `registers` vectors of `vector_bytes`; a tuning record in `db` wins."""
     if db and kernel in db:
         return db[kernel]
+    found = _in_one_piece(kernel, vector_bytes, registers)
+    return replace(found, parallel=parallel_axes(kernel, found.stages, found.row_vector, found.row_width))
+
+
+def _in_one_piece(kernel: Kernel, vector_bytes: int, registers: int) -> Schedule:
     if _short_rows(kernel):
         exprs = [e for s in kernel.stages for e in _expressions(s)]
         return Schedule(tuple(StageSchedule("", 1) for _ in kernel.stages), kernel.rows[-1][0], _lanes(exprs, vector_bytes))

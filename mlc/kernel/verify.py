@@ -43,7 +43,7 @@ def _parts(stage: Stage | Dot | Attend):
 def axes_are_distinct(kernel: Kernel) -> None:
     """Within a stage no axis is named twice, and extents are not negative."""
     for s, stage in enumerate(kernel.stages):
-        own = [stage.m, stage.n, stage.k] if isinstance(stage, Dot) else [*stage.axes, *getattr(stage, "over", ())]
+        own = [*stage.axes, *getattr(stage, "over", ())]
         names = [name for name, _ in (*kernel.rows, *own)]
         if len(set(names)) != len(names):
             _fail("axes_are_distinct", f"kernel @{kernel.name} stage {s}", names, "distinct names")
@@ -188,6 +188,7 @@ def schedule_is_legal(kernel: Kernel, schedule: Schedule) -> None:
         _fail("schedule_is_legal", where, f"{len(schedule.stages)} entries", f"{len(kernel.stages)} stages")
     if schedule.row_vector and (schedule.row_vector not in dict(kernel.rows) or any(p.role == "scratch" for p in kernel.params)):
         _fail("schedule_is_legal", where, f"rows {schedule.row_vector} as lanes", "a row axis, and no row scratch")
+    _cuts_are_legal(kernel, schedule, where)
     for s, (stage, plan) in enumerate(zip(kernel.stages, schedule.stages)):
         if isinstance(stage, Dot) != isinstance(plan, TileSchedule) or isinstance(stage, Attend) != isinstance(plan, AttendSchedule):
             _fail("schedule_is_legal", f"{where} stage {s}", plan, "a tile for a contraction, blocks for attention, a vector axis for other stages")
@@ -204,6 +205,30 @@ def schedule_is_legal(kernel: Kernel, schedule: Schedule) -> None:
             _fail("schedule_is_legal", f"{where} stage {s}", plan.axis, f"an axis among {[n for n, _ in (*stage.axes, *stage.over)]}")
         if plan.width & (plan.width - 1) or plan.width < 1:
             _fail("schedule_is_legal", f"{where} stage {s}", f"width {plan.width}", "a power of two")
+
+
+def _cuts_are_legal(kernel: Kernel, schedule: Schedule, where: str) -> None:
+    """What is cut into parallel blocks is a row axis or a kept one of the only stage, or, without rows, one a stage; never one that is
+    summed over. Blocks of lanes and of register tiles are whole."""
+    if not schedule.parallel:
+        return
+    alone = len(kernel.stages) == 1
+    count = 1 if kernel.rows or alone else len(kernel.stages)
+    if len(schedule.parallel) != count:
+        _fail("schedule_is_legal", where, f"{len(schedule.parallel)} parallel axes", f"{count}")
+    for s, (axis, block) in enumerate(schedule.parallel):
+        if not axis and count > 1:
+            continue
+        stage, plan = kernel.stages[s], schedule.stages[s]
+        wholes = {schedule.row_vector: schedule.row_width}
+        if isinstance(stage, Stage):
+            wholes |= {plan.axis: plan.width, getattr(plan, "down", ""): getattr(plan, "height", 1)}
+        kept = (stage.m, stage.n) if isinstance(stage, Dot) else (stage.m,) if isinstance(stage, Attend) else stage.axes
+        allowed = dict(kernel.rows) | (dict(kept) if alone or not kernel.rows else {})
+        if axis not in allowed:
+            _fail("schedule_is_legal", f"{where} parallel {s}", f"axis {axis}", f"one of {sorted(allowed)}: rows, or kept by its stage")
+        if block < 1 or block > allowed[axis] or block % wholes.get(axis, 1):
+            _fail("schedule_is_legal", f"{where} parallel {axis}", f"blocks of {block}", f"1..{allowed[axis]}, a multiple of {wholes.get(axis, 1)}")
 
 
 def verify_kernel(kernel: Kernel, schedule: Schedule | None = None) -> Kernel:

@@ -12,7 +12,7 @@ from mlc.core import expr as ex
 from mlc.core.affine import Affine
 from mlc.core.expr import Expr
 from mlc.kernel.attention import AttendSchedule
-from mlc.kernel.axes import rebase
+from mlc.kernel.axes import place_axis, rebase
 from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Put, Stage
 from mlc.kernel.schedule import DOT_CHUNK, Schedule, StageSchedule, TileSchedule, additions, chunk_steps
 from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Stmt, Store, Tile, load
@@ -190,10 +190,10 @@ class _Lowering:
 
     # ----------------------------------------------------------------- attention
     def attend(self, stage: Attend, plan: AttendSchedule) -> list[Stmt]:
-        """Blocks of queries; they may run in parallel where nothing runs around or before them."""
+        """Blocks of queries."""
         loops = AttentionLoops(stage, plan, self.fresh, self.buffer_name)
         self.scratch.extend(loops.scratch)
-        return loops.run("parallel" if self.kernel.rows == () and len(self.kernel.stages) == 1 else "serial")
+        return loops.run("serial")
 
     def buffer_name(self, base: str) -> str:
         """A fresh name that no parameter has."""
@@ -235,26 +235,54 @@ class _Lowering:
             found.append(For(block, middle, (part(name, Affine(DOT_CHUNK, ((block, DOT_CHUNK),)), DOT_CHUNK, (Store(sums.name, place, total),)),)))
         return [*found, part(name, Affine(depth - last), last, (Decl(dot.name, dot.dtype, plan.width, total), *stores))]
 
+    # ----------------------------------------------------------------- the whole
     def run(self) -> tuple[Stmt, ...]:
+        stages, plans, parallel = self.kernel.stages, self.schedule.stages, self.schedule.parallel
+        if not parallel:
+            return tuple(self.nest(stages, plans, self.kernel.rows))
+        if len(parallel) == 1:
+            return tuple(self.in_blocks(stages, plans, self.kernel.rows, *parallel[0]))
         body: list[Stmt] = []
-        for stage, plan in zip(self.kernel.stages, self.schedule.stages):
+        for stage, plan, (axis, block) in zip(stages, plans, parallel, strict=True):
+            body += self.in_blocks([stage], [plan], (), axis, block) if axis else self.nest([stage], [plan], ())
+        return tuple(body)
+
+    def nest(self, stages: Sequence[Stage | Dot | Attend], plans: Sequence, rows: Sequence[Axis]) -> list[Stmt]:
+        """Stages one after the other, in loops over the rows."""
+        body: list[Stmt] = []
+        for stage, plan in zip(stages, plans):
             if isinstance(stage, Dot):
                 body.extend(self.dot(stage, plan))
             elif isinstance(stage, Attend):
                 body.extend(self.attend(stage, plan))
             else:
                 body.extend(self.stage(stage, plan, self.schedule.row_width))
-        for position, (name, extent) in reversed(list(enumerate(self.kernel.rows))):
-            if name == self.schedule.row_vector:
-                body = [For(name, extent, tuple(body), "vector", self.schedule.row_width)]
-            else:
-                body = [For(name, extent, tuple(body), "parallel" if position == 0 else "serial")]
-        return tuple(body)
+        for name, extent in reversed(rows):
+            kind = ("vector", self.schedule.row_width) if name == self.schedule.row_vector else ("serial", 1)
+            body = [For(name, extent, tuple(body), *kind)]
+        return body
+
+    def in_blocks(self, stages: Sequence[Stage | Dot | Attend], plans: Sequence, rows: Sequence[Axis], axis: str, block: int) -> list[Stmt]:
+        """The same, cut along an axis: a parallel loop over blocks of it, outside of all others, then what is left of the last block."""
+        extent = dict([*rows, *stages[0].axes])[axis]
+        var = self.fresh(f"{axis}.b")
+        # Iteration by iteration there is no axis left, but that a register tile has its own.
+        keeps = block > 1 or any(not isinstance(stage, Stage) and axis in dict(stage.axes) for stage in stages)
+
+        def part(place: Affine, size: int) -> tuple[Stmt, ...]:
+            left = [(name, size if name == axis else e) for name, e in rows if name != axis or keeps]
+            return tuple(self.nest([place_axis(stage, axis, place, size if keeps else 0) for stage in stages], plans, left))
+        found: list[Stmt] = [For(var, extent // block, part(Affine(0, ((var, block),)), block), "parallel")]
+        if extent % block:
+            found.append(For(self.fresh(f"{axis}.b"), 1, part(Affine(extent - extent % block), extent % block)))
+        return found
 
 
 def lower(kernel: Kernel, schedule: Schedule) -> LoopKernel:
     """The loops of a kernel under a schedule. Buffers: in, out, scratch, in the kernel's order, then scratch of the lowering's own."""
-    buffers = tuple(Buffer(p.name, p.type.dtype, p.type.size, p.role) for p in kernel.params)
+    # Without rows, scratch is what one stage leaves to the next: all threads have the same where stages are cut.
+    role = {"scratch": "shared"} if schedule.parallel and not kernel.rows else {}
+    buffers = tuple(Buffer(p.name, p.type.dtype, p.type.size, role.get(p.role, p.role)) for p in kernel.params)
     lowering = _Lowering(kernel, schedule)
     body = lowering.run()
     return LoopKernel(kernel.name, (*buffers, *lowering.scratch), body, kernel.may_alias)

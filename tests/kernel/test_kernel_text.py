@@ -325,6 +325,11 @@ def test_kernels_that_no_verifier_would_accept_come_back(start):
     ("schedule { chunk 64 }", Schedule(())),
     ("schedule { serial, vectorize j0:32, chunk 64 }", Schedule((StageSchedule("", 1), StageSchedule("j0", 32)))),
     ("schedule { vectorize rows i2:16, serial, chunk 64 }", Schedule((StageSchedule("", 1),), "i2", 16)),
+    ("schedule { parallel i0:8, vectorize rows i2:16, serial, chunk 64 }", Schedule((StageSchedule("", 1),), "i2", 16, (("i0", 8),))),
+    ("schedule { parallel none j0:64, serial, vectorize j0:8, chunk 64 }",
+     Schedule((StageSchedule("", 1), StageSchedule("j0", 8)), parallel=(("", 0), ("j0", 64)))),
+    ("schedule { parallel none:8 rows:1, serial, serial, chunk 64 }",
+     Schedule((StageSchedule("", 1), StageSchedule("", 1)), parallel=(("none", 8), ("rows", 1)))),
     ("schedule { vectorize rows:16, chunk 64 }", Schedule((StageSchedule("rows", 16),))),
     ("schedule { tile m:8 n:48 k:1024 by 16, chunk 64 }", Schedule((TileSchedule(8, 48, 16),)))])
 def test_schedules_come_back(text, schedule):
@@ -383,7 +388,8 @@ def test_programs_that_cannot_be_written():
     ("%acc +=", "%bcc +=", "line 36, column 5: expected '%acc', found '%bcc'"),
     ("dot %acc: f32 m:2", "dot %acc: f32 r:2", "expected 'm', found 'r'"),
     ("+ 2*m + cols] = %2", "+ 2*m + cols] = %2 let %q = %2", "line 41, column 39: expected a value, found 'let'"),
-    ("vectorize j0", "parallel j0", "expected 'vectorize', found 'parallel'"),
+    ("vectorize j0", "unroll j0", "expected 'vectorize', found 'unroll'"),
+    ("vectorize j0", "parallel j0 j1:2, vectorize j0", "expected ':', found 'j1'"),
     ("serial, vec", "serial vec", "expected ',', found 'vectorize'"),
     ("k:1024", "k:2048", "a partial sum has 1024 steps, found '2048'"),
     ("chunk 64", "chunk 32", "a partial sum has 64 steps, found '32'"),

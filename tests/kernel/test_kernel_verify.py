@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from kernel_samples import dense, softmax
+from kernel_samples import Builder, dense, softmax
 
 from mlc.core import dtype as dt
 from mlc.core import expr as ex
@@ -80,7 +80,6 @@ def test_an_output_that_is_not_filled(kernel):
 
 
 def test_an_output_in_place_of_an_input_that_is_read_elsewhere_or_later():
-    from kernel_samples import Builder
     g = Builder("pair")
     x = g.input("x", 8)
     g.set_outputs([g.add("neg", (x,)), g.add("exp", (x,))])
@@ -107,8 +106,24 @@ def test_schedules_must_fit_their_kernel(kernel):
     refused("schedule_is_legal", lambda: verify_kernel(contraction, replace(good, stages=good.stages[:1])))
 
 
+def test_only_kept_axes_may_be_cut_and_only_into_whole_vectors(kernel):
+    good = schedule_for(kernel, 64, 32)
+    rows = kernel.rows[0][1]
+    verify_kernel(kernel, replace(good, parallel=(("i0", 1),)))
+    for cuts in ((("j0", 16),), (("i9", 1),), (("i0", 0),), (("i0", rows + 1),), (("i0", 1), ("i0", 1)), (("", 0),)):
+        refused("schedule_is_legal", lambda cuts=cuts: verify_kernel(kernel, replace(good, parallel=cuts)))
+    g = Builder("sums")
+    x = g.input("x", 256, 256)
+    g.set_outputs([g.fold("reduce_sum", x, 0)])
+    columns = partition(g).steps[0].kernel
+    (kept,), (over,) = columns.stages[0].axes, columns.stages[0].over
+    plan = schedule_for(columns, 64, 32)
+    verify_kernel(columns, replace(plan, parallel=((kept[0], 128),)))
+    for cut in ((over[0], 64), (kept[0], 100)):  # a sum over the axis; blocks that cut a vector
+        refused("schedule_is_legal", lambda cut=cut: verify_kernel(columns, replace(plan, parallel=(cut,))))
+
+
 def test_a_program_whose_steps_are_out_of_order():
-    from kernel_samples import Builder
     g = Builder("two")
     x, w = g.input("x", 8, 8), g.input("w", 8, 8)
     g.set_outputs([g.matmul(g.matmul(x, w), w)])

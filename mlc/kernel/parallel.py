@@ -1,0 +1,103 @@
+"""What of a kernel runs in parallel: which axis is cut into blocks, and how large they are.
+
+A choice depends on the kernel, its schedule and the option `fork_us` only, never on the number of threads: blocks are handed out to
+however many there are. Nothing is summed across blocks, so the choice has no influence on bits. Sums that have no kept axis to
+cut were split into partial sums before, see `mlc.kernel.split`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlc.core import options
+from mlc.kernel.cost import stage_cost
+from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Stage
+
+# (axis, iterations of it in a block); ("", 0): the stage runs in one piece.
+Parallel = tuple[str, int]
+
+# As many blocks share out evenly among some threads; more only cost.
+BLOCKS = 64
+DOT_BLOCKS = 16
+# From so many iterations on an axis is good enough to look no further inside.
+ENOUGH = 16
+
+
+def fork_seconds() -> float:
+    """Estimated time from which work is worth sharing."""
+    return int(options.get("fork_us")) * 1e-6
+
+
+def block_count(seconds: float) -> int:
+    """How many blocks work of this length is cut into: none too short to be worth handing out."""
+    least = fork_seconds() / 8
+    return BLOCKS if seconds >= BLOCKS * least else max(2, int(seconds / least))
+
+
+def block_size(extent: int, count: int, multiple: int = 1) -> int:
+    """Iterations of a block when an axis is cut into about `count` blocks, without a rest if possible; 0 if it cannot be cut."""
+    size = -(-extent // count)
+    size += -size % multiple
+    if size >= extent:
+        return 0
+    for larger in range(size, min(2 * size, extent // 2) + 1, multiple):
+        if extent % larger == 0:
+            return larger
+    return size
+
+
+def _cuts(stage: Stage | Attend, plan: object) -> list[tuple[Axis, int]]:
+    """The axes of a stage that may be cut, outer first, and what a block of each must be a multiple of; 0: iteration by iteration."""
+    if isinstance(stage, Attend):
+        return [(stage.m, plan.queries)]
+    wholes = {plan.axis: plan.width, getattr(plan, "down", ""): getattr(plan, "height", 0)}
+    return [(axis, wholes.get(axis[0], 0)) for axis in stage.axes]
+
+
+def _choose(cuts: Sequence[tuple[Axis, int]], seconds: float) -> tuple[Parallel, int]:
+    """The first axis with enough blocks, else the one with the most, and how many it has."""
+    best, most = ("", 0), 1
+    for (axis, extent), multiple in cuts:
+        size = block_size(extent, block_count(seconds), multiple) if multiple else 1
+        count = -(-extent // size) if size else 1
+        if count > most:
+            best, most = (axis, size), count
+        if most >= ENOUGH:
+            break
+    return best, most
+
+
+def _choose_dot(dot: Dot, plan: object, seconds: float) -> tuple[Parallel, int]:
+    """Blocks of rows, but of columns where the right operand is copied (a block of rows would copy all of it) or streamed past all rows.
+    There are few blocks: each reads the whole of the other operand."""
+    most = min(DOT_BLOCKS, block_count(seconds))
+    (m, rows), (n, columns) = dot.m, dot.n
+    panels = max(2, min(most, columns // (2 * plan.n)))
+    # Even blocks of columns are better than whole panels: nothing is left to one thread alone.
+    along = 0 if getattr(dot, 'panels', 0) else block_size(columns, panels, plan.width)
+    across = 0 if getattr(plan, 'stream', 0) else block_size(rows, most, plan.m)
+    counts = {(m, across): -(-rows // across) if across else 1, (n, along): -(-columns // along) if along else 1}
+    order = [(n, along), (m, across)] if "b" in getattr(plan, "pack", "") or getattr(plan, 'stream', 0) else [(m, across), (n, along)]
+    best = next((cut for cut in order if counts[cut] >= DOT_BLOCKS // 4), max(order, key=counts.__getitem__))
+    return (best, counts[best]) if counts[best] > 1 else (("", 0), 1)
+
+
+def _of_stage(stage: Stage | Dot | Attend, plan: object, seconds: float) -> tuple[Parallel, int]:
+    return _choose_dot(stage, plan, seconds) if isinstance(stage, Dot) else _choose(_cuts(stage, plan), seconds)
+
+
+def parallel_axes(kernel: Kernel, plans: Sequence[object], row_vector: str, row_width: int) -> tuple[Parallel, ...]:
+    """What is cut: one entry for the kernel if it has rows or one stage, else one a stage; () if nothing is."""
+    costs = [stage_cost(kernel, stage).seconds for stage in kernel.stages]
+    threshold = fork_seconds()
+    if kernel.rows:
+        if sum(costs) < threshold:
+            return ()
+        best, count = _choose([((name, extent), row_width if name == row_vector else 0) for name, extent in kernel.rows], sum(costs))
+        if count < ENOUGH and len(kernel.stages) == 1 and not row_vector:
+            inner, inner_count = _of_stage(kernel.stages[0], plans[0], sum(costs))
+            best = inner if inner_count > count else best
+        found = (best,)
+    else:
+        found = tuple(_of_stage(*each, cost)[0] if cost >= threshold else ("", 0) for *each, cost in zip(kernel.stages, plans, costs))
+    return found if any(axis for axis, _ in found) else ()

@@ -24,6 +24,7 @@ from mlc.tools.cli import UsageError
 
 HELP = "time mlc against jax.jit, torch and NumPy"
 FORMAT = 1
+PROBE_SECONDS = 0.03  # for each figure
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,7 +110,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
     chosen, libraries, threads = _check(options)
     options.rounds = options.rounds or (3 if options.quick else 5)
     options.seconds = options.seconds or (0.02 if options.quick else 0.03)
-    probe_seconds = 0.01 if options.quick else 0.03
+    probe_seconds = PROBE_SECONDS / 3 if options.quick else PROBE_SECONDS
     begun, records = time.time(), {w.name: new_record(w) for w in chosen}
     machine = probe_machine(threads, probe_seconds)
     broken: dict[str, str] = {}

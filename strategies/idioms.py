@@ -112,4 +112,51 @@ def diamond(b: Builder, dtype: DType) -> int | None:
     return None if left is None or right is None else b.emit(b.draws.choice(["add", "sub", "mul", "max"]), [left, right])
 
 
-IDIOMS = [diamond, reduce_and_broadcast, softmax, dense_layer, gelu, layer_norm]
+def _moved(b: Builder, x: int) -> int | None:
+    """The elements of x in other places, the type being the same: reversed, rolled, shifted, transposed, reshaped and transposed back."""
+    type = b.type(x)
+    shape, axis = type.shape, b.draws.integer(0, type.rank - 1)
+    n = shape[axis]
+    kind = b.draws.choice(["transpose", "rev", "roll", "shift"])
+    if kind == "rev":
+        return b.emit("rev", [x], {"axes": (axis,)})
+    if kind == "transpose":
+        swapped = list(range(type.rank))
+        other = b.draws.integer(0, type.rank - 1)
+        swapped[axis], swapped[other] = other, axis
+        turned = TensorType([shape[a] for a in swapped], type.dtype)
+        return _chain(b, lambda _: x if turned == type else b.emit("reshape", [x], {}, turned),
+                      lambda y: b.emit("transpose", [y], {"perm": tuple(swapped)}))
+    cut = b.draws.integer(0, n)
+
+    def part(start: int, limit: int) -> int | None:
+        ends = [(start, limit) if a == axis else (0, size) for a, size in enumerate(shape)]
+        return b.emit("slice", [x], {"start": tuple(e[0] for e in ends), "limit": tuple(e[1] for e in ends), "strides": (1,) * type.rank})
+    if kind == "roll":
+        low, high = part(0, cut), part(cut, n)
+        return None if low is None or high is None else b.emit("concatenate", [high, low], {"axis": axis})
+    zero = b._evaluated(b.graph.constant(0.0, TensorType((), type.dtype)))
+    return _chain(b, lambda _: part(cut, n), lambda y: b.emit("pad", [y, zero], {"pads": tuple((cut * (a == axis), 0, 0) for a in range(type.rank))}))
+
+
+def read_elsewhere(b: Builder, dtype: DType) -> int | None:
+    """A result that is stored (a contraction, a reduction spread again, anything), read at other places than where its reader writes,
+    beside the result itself or another value: what shares a kernel, and a buffer, must tell these places apart."""
+    n = b.draws.choice(b.config.palette.sizes)
+    square = TensorType((n, n), dtype)
+    kind = b.draws.choice(["dot", "reduce", "any"])
+    if kind == "dot" and b.config.palette.fits(square.shape):
+        attrs = {"contract": ((1,), (b.draws.integer(0, 1),)), "batch": ((), ())}
+        y = b.emit("dot_general", [b.operand(square, _LOGITS), b.operand(square, _WEIGHTS)], attrs, square)
+    elif kind == "reduce":
+        y = reduce_and_broadcast(b, dtype)
+    else:
+        y = b.any_operand(dtype, _LOGITS, min_rank=1)
+    if y is None or not b.type(y).rank:
+        return None
+    moved = _moved(b, y)
+    other = y if b.draws.chance(0.4) else b.operand(b.type(y), _WEIGHTS)
+    return None if moved is None else b.emit(b.draws.choice(["sub", "add", "mul", "max"]), [moved, other] if b.draws.chance(0.5) else [other, moved])
+
+
+IDIOMS = [diamond, reduce_and_broadcast, softmax, dense_layer, gelu, layer_norm, read_elsewhere, read_elsewhere]

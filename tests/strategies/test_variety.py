@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from mlc_strategies import Config, Palette, build, values
 from mlc_strategies.draws import RandomDraws
+from mlc_strategies.idioms import read_elsewhere
 from mlc_strategies.recipe import LEAVES, Builder
 from mlc_strategies.rule_goals import fires, goals, named, place
 from mlc_strategies.temptations import TEMPTATIONS
@@ -69,6 +70,21 @@ def test_some_steps_repeat_others_exactly_or_nearly_and_reach_outputs():
         exact += max(keys.values(), default=0) > 1
         near += max(Counter((name, frozenset(inputs)) for name, inputs, _, _ in keys).values(), default=0) > 1
     assert exact > 40 and near > 25, (exact, near)
+
+
+def test_stored_results_are_read_at_other_places_than_their_reader_writes():
+    """By every kind of movement that keeps the type, beside the result itself or another value."""
+    seen = Counter()
+    with np.errstate(all="ignore"):
+        for k in range(80):
+            b = builder("elsewhere", k, special=False)
+            made = read_elsewhere(b, dt.f32)
+            if made is not None:
+                nodes = [b.graph.nodes[i] for i in b.graph.nodes[made].inputs]
+                seen.update({n.op.name for n in nodes})
+                assert nodes[0].type == nodes[1].type == b.type(made)
+                verify(b.graph.set_outputs([made]))
+    assert min(seen[name] for name in ("transpose", "rev", "concatenate", "pad")) >= 5, seen
 
 
 def test_long_graphs_are_long_and_read_values_late():

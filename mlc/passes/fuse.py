@@ -17,7 +17,9 @@ from mlc.core.affine import Affine
 from mlc.graph.graph import Graph
 from mlc.graph.text import value_names
 from mlc.passes.access import Inliner, is_stored
-from mlc.passes.rootexpr import DOT, MAP, PIECES, REDUCE, RootExpr, build_root
+from mlc.passes.attend import attend_root
+from mlc.passes.attention import find_attention
+from mlc.passes.rootexpr import ATTEND, DOT, MAP, PIECES, REDUCE, RootExpr, build_root
 from mlc.passes.roots import choose_roots, every_root
 
 FUSE_VERSION = 1
@@ -29,7 +31,7 @@ MAX_KERNEL_INSTRUCTIONS = 1500
 
 @dataclass
 class Group:
-    """Roots that become one kernel. `kind`: "map" (one shape, rows still free), "row" (fixed row extents), "dot", "pieces"."""
+    """Roots that become one kernel. `kind`: "map" (one shape, rows still free), "row" (fixed row extents), "dot", "attend", "pieces"."""
 
     id: int
     kind: str
@@ -106,7 +108,7 @@ class Fuser:
                 source = next(n for n in reads if n in self.group_of and self.group_of[n] is group)
                 self.notes.append((source, root.node, refusal))
         if chosen is None:
-            chosen = Group(len(self.groups), {MAP: "map", REDUCE: "row", DOT: "dot", PIECES: "pieces"}[root.kind],
+            chosen = Group(len(self.groups), {MAP: "map", REDUCE: "row", DOT: "dot", PIECES: "pieces", ATTEND: "attend"}[root.kind],
                            rows_of(root) if root.kind == REDUCE else result_extents(root))
             self.groups.append(chosen)
         self._join(root, chosen, reads, producers)
@@ -138,10 +140,10 @@ class Fuser:
                 return "a cycle between kernels"
         if group.weight + root.weight() > MAX_KERNEL_INSTRUCTIONS:
             return f"the kernel would grow past {MAX_KERNEL_INSTRUCTIONS} instructions"
-        if root.kind in (DOT, PIECES) or group.kind == "pieces":
+        if root.kind in (DOT, PIECES, ATTEND) or group.kind == "pieces":
             return "the kernels have different loop structures"
         inside = {n: indices for n, indices in reads.items() if self.group_of.get(n) is group}
-        if group.kind == "dot":
+        if group.kind in ("dot", "attend"):
             return self._refuse_epilogue(root, group, inside)
         if group.kind == "map" and root.kind == MAP:
             if space(root) != group.shape:
@@ -179,18 +181,20 @@ class Fuser:
 
 def fuse(graph: Graph) -> tuple[list[Group], Inliner, list[bool], list[str]]:
     """Group the roots of a graph: (groups in creation order, the inliner, root flags, notes on refused edges)."""
-    enabled = "fuse" not in {name.strip() for name in str(opt.get("disable_passes")).split(",")}
-    roots = choose_roots(graph) if enabled else every_root(graph)
+    off = {name.strip() for name in str(opt.get("disable_passes")).split(",")}
+    enabled = "fuse" not in off
+    attention, refused = find_attention(graph) if enabled and "attention" not in off else ({}, [])
+    roots = choose_roots(graph, attention) if enabled else every_root(graph)
     inliner = Inliner(graph, roots)
     fuser = Fuser(graph, inliner, enabled)
     for n, is_root in enumerate(roots):
         if is_root:
-            fuser.add(build_root(graph, inliner, n))
+            fuser.add(attend_root(graph, inliner, attention[n]) if n in attention else build_root(graph, inliner, n))
     if not fuser.notes:
-        return fuser.groups, inliner, roots, []
+        return fuser.groups, inliner, roots, refused
     names = value_names(graph)
     notes = [f"{names[a]} -> {names[b]} ({graph.nodes[b].op.name}): {refusal}" for a, b, refusal in fuser.notes]
-    return fuser.groups, inliner, roots, notes
+    return fuser.groups, inliner, roots, refused + notes
 
 
 def order_groups(groups: Sequence[Group]) -> list[Group]:

@@ -17,11 +17,12 @@ from mlc.core.expr import Expr, make
 from mlc.graph.graph import Graph
 from mlc.graph.text import value_names
 from mlc.kernel.axes import collapse_kernel, rebase, rebase_put, renaming, stage_parts
-from mlc.kernel.ir import Axis, Bind, Dot, Kernel, KernelGraph, Param, Put, Stage, Step, Value
+from mlc.kernel.ir import Attend, Axis, Bind, Dot, Kernel, KernelGraph, Param, Put, Stage, Step, Value
 from mlc.passes.access import is_stored, view_base
+from mlc.passes.attend import attend_kernel
 from mlc.passes.contract import dot_kernel
 from mlc.passes.fuse import Group, fuse, order_groups, result_extents, row_aligned
-from mlc.passes.rootexpr import MAP, PIECES, REDUCE, RootExpr
+from mlc.passes.rootexpr import ATTEND, MAP, PIECES, REDUCE, RootExpr
 
 
 @dataclass
@@ -219,6 +220,11 @@ def _rename_stage(stage, buffers: dict[str, str], variables: dict[str, str]):
 
     def sub(exprs): return tuple(ex.substitute(exprs, leaf))
     def put(p): return Put(buffers[p.target], p.index, sub([p.value])[0])
+    if isinstance(stage, Attend):
+        name = variables[stage.name]
+        variables = {**variables, stage.dot.attr: f"{name}.s", stage.distance.attr: f"{name}.x"}
+        parts = sub([stage.query, stage.key, stage.score, stage.weight, stage.value])
+        return Attend(name, stage.dtype, *stage.axes, *parts, tuple(map(put, stage.puts)))
     if isinstance(stage, Dot):
         return Dot(variables[stage.name], stage.dtype, stage.m, stage.n, stage.k, *sub([stage.a, stage.b]), tuple(map(put, stage.puts)))
     reduces = tuple(type(r)(tuple(variables[x] for x in r.names), r.dtypes, r.identity, sub(r.values), r.combine) for r in stage.reduces)
@@ -248,7 +254,7 @@ def canonical_kernel(graph: Graph, name: str, stages: Sequence, rows: tuple[Axis
         for f in getattr(stage, "finish", ()):
             if isinstance(f, Bind):
                 variables.setdefault(f.name, f"t{len(variables)}")
-        if isinstance(stage, Dot):
+        if isinstance(stage, (Dot, Attend)):
             variables.setdefault(stage.name, f"t{len(variables)}")
     renamed = tuple(_rename_stage(s, buffers, variables) for s in stages)
     order = {"in": 0, "out": 0, "scratch": 1}
@@ -258,7 +264,7 @@ def canonical_kernel(graph: Graph, name: str, stages: Sequence, rows: tuple[Axis
 
 def in_place(params: Sequence[Param], stages: Sequence) -> frozenset[tuple[str, str]]:
     """Pairs (in, out) of a one-stage map where `in` is only loaded at the index that `out` is stored at, and not by a later store."""
-    if len(stages) != 1 or isinstance(stages[0], Dot) or stages[0].over:
+    if len(stages) != 1 or isinstance(stages[0], (Dot, Attend)) or stages[0].over:
         return frozenset()
     puts = stage_parts(stages[0])[1]
     loads = [[e.attr for e in ex.topological([put.value]) if e.op == "load"] for put in puts]
@@ -281,7 +287,7 @@ def in_place(params: Sequence[Param], stages: Sequence) -> frozenset[tuple[str, 
 
 
 def _kernel_name(graph: Graph, group: Group) -> str:
-    names = list(dict.fromkeys(graph.nodes[m.node].op.name for m in group.members))
+    names = list(dict.fromkeys(graph.nodes[m.node].op.name if m.kind != ATTEND else "attention" for m in group.members))
     return "_".join(n.removeprefix("reduce_") for n in names[:4]) + ("_etc" if len(names) > 4 else "")
 
 
@@ -368,8 +374,8 @@ def partition(graph: Graph) -> KernelGraph:
     program = _Program(graph)
     program.out.notes = notes
     for group in order_groups(groups):
-        if group.kind == "dot":
-            stages, rows, scratch = dot_kernel(graph, group, escapes[group.id])
+        if group.kind in ("dot", "attend"):
+            stages, rows, scratch = (dot_kernel if group.kind == "dot" else attend_kernel)(graph, group, escapes[group.id])
         elif group.members[0].kind == PIECES:
             stages, rows, scratch = _pieces_stages(group.members[0]), (), {}
         else:

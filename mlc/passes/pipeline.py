@@ -25,7 +25,7 @@ PIPELINE: tuple[Pass, ...] = (
 )
 
 # Stages after the graph passes that `disable_passes` may name, too.
-LATER_STAGES = ("fuse",)
+LATER_STAGES = ("fuse", "attention")
 
 
 def active_passes() -> list[Pass]:

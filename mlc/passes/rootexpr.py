@@ -14,7 +14,7 @@ from mlc.ops.base import CONTRACTION, REDUCTION
 from mlc.ops.contraction import free_axes
 from mlc.passes.access import Inliner, axes_of, flat_index, loads_of, view_base
 
-MAP, REDUCE, DOT, PIECES = "map", "reduce", "dot", "pieces"
+MAP, REDUCE, DOT, PIECES, ATTEND = "map", "reduce", "dot", "pieces", "attend"
 
 
 @dataclass
@@ -25,6 +25,7 @@ class RootExpr:
     REDUCE   `reduce.values` over `axes`; the axes in `over` are folded away, `finish` is the result over the rest
     DOT      a(b.., m.., k..) and b(b.., k.., n..); `axes` = batch + m + n, `over` = k
     PIECES   `puts`: (axes, Put) for each piece
+    ATTEND   a(.., m, k) and b(.., n, k); `value` is the score over (.., m, n); `attend`: (weight, what is weighted over (.., n, c), Attention)
     """
 
     node: int
@@ -38,6 +39,7 @@ class RootExpr:
     b: Expr | None = None
     groups: tuple[tuple[str, ...], ...] = ()
     pieces: list[tuple[tuple[Axis, ...], Put]] = field(default_factory=list)
+    attend: tuple | None = None
     _reads: dict[int, set[Affine]] | None = None
     _weight: int = 0
 
@@ -47,6 +49,8 @@ class RootExpr:
             return [put.value for _, put in self.pieces]
         if self.kind == DOT:
             return [self.a, self.b]
+        if self.kind == ATTEND:
+            return [self.a, self.b, self.value, self.attend[1]]
         return [self.value] if self.kind == MAP else list(self.reduce.values)
 
     def reads(self) -> dict[int, set[Affine]]:

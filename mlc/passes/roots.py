@@ -8,10 +8,13 @@ Roots of one kernel that only that kernel reads never reach memory: `kernelize` 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mlc.graph.analysis import live_nodes, users
 from mlc.graph.graph import Graph
 from mlc.ops.base import CONTRACTION, ELEMENTWISE, INJECTIVE, OPAQUE, REDUCTION, VIEW
 from mlc.passes.access import is_stored, view_base
+from mlc.passes.attention import Attention
 
 MAX_INSTRUCTIONS = 400.0
 # An inlined cone up to this cost is cheaper to recompute than to store and load.
@@ -32,7 +35,7 @@ def _pure_movement(graph: Graph, node: int, roots: list[bool]) -> bool:
         node = current.inputs[0]
 
 
-def _required(graph: Graph, live: list[bool]) -> list[bool]:
+def _required(graph: Graph, live: list[bool], attention: Mapping[int, Attention], hidden: set[int]) -> list[bool]:
     """Roots that something needs in memory whatever it costs."""
     roots = [False] * len(graph)
 
@@ -44,7 +47,14 @@ def _required(graph: Graph, live: list[bool]) -> list[bool]:
     for output in graph.outputs:
         need(output)
     for i, node in enumerate(graph.nodes):
-        if not live[i]:
+        if not live[i] or i in hidden:
+            continue
+        if i in attention:
+            roots[i] = True
+            # Keys and values are read again for each block of queries, queries once.
+            for operand, _ in (attention[i].key, attention[i].value):
+                if not _pure_movement(graph, operand, roots):
+                    roots[operand] = True
             continue
         if node.op.fusion in (REDUCTION, CONTRACTION, OPAQUE):
             roots[i] = True
@@ -84,12 +94,14 @@ def _bound_cones(graph: Graph, live: list[bool], roots: list[bool]) -> list[floa
     return cost
 
 
-def _end_epilogues(graph: Graph, live: list[bool], roots: list[bool]) -> None:
+def _end_epilogues(graph: Graph, live: list[bool], roots: list[bool], attention: Mapping[int, Attention], hidden: set[int]) -> None:
     """An elementwise chain on a contraction is stored where it ends, instead of the contraction itself: it costs no traffic."""
     reads = users(graph)
     chain = [_NONE] * len(graph)
     for i, node in enumerate(graph.nodes):
-        if live[i] and node.op.fusion == CONTRACTION:
+        if i in hidden:
+            continue
+        if live[i] and (node.op.fusion == CONTRACTION or i in attention):
             chain[i] = i
         elif live[i] and node.op.fusion == ELEMENTWISE:
             carried = [k for k in dict.fromkeys(node.inputs) if chain[k] != _NONE and len(reads[k]) == 1 and k not in graph.outputs]
@@ -100,18 +112,22 @@ def _end_epilogues(graph: Graph, live: list[bool], roots: list[bool]) -> None:
             roots[i] = True
 
 
-def choose_roots(graph: Graph) -> list[bool]:
-    """The root flag of every node."""
+def choose_roots(graph: Graph, attention: Mapping[int, Attention] | None = None) -> list[bool]:
+    """The root flag of every node. What an attention (by the node of its result) hides is never one."""
+    attention = attention or {}
+    hidden = {n for each in attention.values() for n in each.hidden}
     live = live_nodes(graph)
-    roots = _required(graph, live)
-    _end_epilogues(graph, live, roots)
+    roots = _required(graph, live, attention, hidden)
+    _end_epilogues(graph, live, roots, attention, hidden)
     cost = _bound_cones(graph, live, roots)
+    for n in hidden:
+        roots[n] = False
     reader = [_NONE] * len(graph)
     for i in range(len(graph) - 1, -1, -1):
         node = graph.nodes[i]
         if not live[i] or is_stored(node):
             continue
-        if not roots[i] and reader[i] == _MANY and cost[i] > CHEAP:
+        if not roots[i] and reader[i] == _MANY and cost[i] > CHEAP and i not in hidden:
             roots[i] = True
         into = i if roots[i] else reader[i]
         if into == _NONE:

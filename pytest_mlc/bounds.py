@@ -65,7 +65,8 @@ def error_dtype(dtype: DType) -> np.dtype:
 
 def spacing(magnitude: np.ndarray, dtype: DType) -> np.ndarray:
     """The distance between neighbours of `dtype` at `magnitude` (an array of the wide dtype); 0 where it is not finite."""
-    exponent = np.maximum(np.frexp(magnitude)[1] - 1, dt.MIN_EXPONENT[dtype]) - (dt.MANTISSA[dtype] - 1)
+    exponent = np.where(magnitude == 0, dt.MIN_EXPONENT[dtype], np.frexp(magnitude)[1] - 1)  # frexp gives 0 the exponent of 1/2
+    exponent = np.maximum(exponent, dt.MIN_EXPONENT[dtype]) - (dt.MANTISSA[dtype] - 1)
     return np.where(np.isfinite(magnitude), np.ldexp(np.ones_like(magnitude), exponent), 0)
 
 
@@ -212,7 +213,12 @@ def _deviation(node: Node, operands: Sequence[Value], mid: np.ndarray) -> np.nda
     err = np.maximum(worst, np.where(np.isfinite(extrapolated), extrapolated, np.inf)) + bend
     crooked = np.abs(worst - extrapolated) > 0.5 * np.maximum(worst, extrapolated)
     unknown = (crooked & (err > CROOKED * np.abs(mid))) | (err >= np.abs(mid))
-    return np.where(unknown & (err > 0), np.inf, err)
+    err = np.where(unknown & (err > 0), np.inf, err)
+    if _instruction(node.op.name, node.type.dtype) == "div":
+        # A quotient is monotone in both as long as the divisor keeps away from 0: corners suffice, also for a dividend near 0.
+        (_, y), finite = operands, np.isfinite(operands[1].mid)
+        err = np.where(finite & (np.abs(np.where(finite, y.mid, 0)) > y.error), worst, err)
+    return err
 
 
 def _corners(node: Node, operands: Sequence[Value], mid: np.ndarray, share: float) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -241,15 +247,17 @@ def _ends_suffice(node: Node) -> bool:
     """Whether the extremes over a box lie at its corners: monotone or choosing ops, and + - * alone."""
     if node.op.has(MONOTONE) or node.op.has(EXACT) or not node.type.dtype.is_float:
         return True
-    return not node.op.attrs and not node.op.ulp and _is_plain(node.op.name, node.type.dtype)
+    return not node.op.attrs and not node.op.ulp and _instruction(node.op.name, node.type.dtype) in ("add", "sub", "mul")
 
 
 @functools.cache
-def _is_plain(name: str, dtype: DType) -> bool:
-    """Whether the op's scalar code is one addition, subtraction or multiplication of its operands."""
+def _instruction(name: str, dtype: DType) -> str:
+    """The one instruction of its operands that the op's scalar code is; "" for longer code and ops with attributes."""
     definition = op(name)
+    if definition.attrs or definition.ulp or definition.arity is None:
+        return ""
     root = definition.scalar(*(ex.arg(k, dtype) for k in range(definition.arity)))
-    return root.op in ("add", "sub", "mul") and all(a.op == "arg" for a in root.args)
+    return root.op if root.args and all(a.op == "arg" for a in root.args) else ""
 
 
 def _elementwise(node: Node, operands: Sequence[Value]) -> tuple[np.ndarray, np.ndarray]:

@@ -56,6 +56,14 @@ def test_a_divisor_whose_interval_holds_zero_is_unjudged():
     assert np.all(np.isinf(y.error[:4]))
 
 
+def test_a_dividend_near_zero_is_judged_by_the_ends_of_both_intervals():
+    """A weight that underflows, divided by the sum of all weights: what a mask leaves of a softmax."""
+    x, total = np.array([-np.inf, -3e38, -1.0], f32), np.full(3, 2.0, f32)
+    (y,) = outputs("graph @main(%x: f32[3], %t: f32[3]) -> f32[3] {\n  %0 = exp %x : f32[3]\n  %1 = exp %t : f32[3]\n"
+                   "  %2 = div %0, %1 : f32[3]\n  return %2\n}", x, total)
+    assert (y.error[:2] < 1e-43).all() and 1e-9 < y.error[2] < 1e-7
+
+
 def test_a_comparison_of_touching_intervals_may_go_either_way():
     x = np.array([1, 2, 3, 4, 5], f32)
     text = ("graph @main(%x: f32[5]) -> (bool[5], bool[5]) {\n  %0 = exp %x : f32[5]\n  %1 = log %0 : f32[5]\n  %2 = lt %1, %x : bool[5]\n"
@@ -178,7 +186,7 @@ def test_a_power_that_is_nan_all_around_a_whole_exponent_is_unjudged():
 
 def test_spacing_is_that_of_the_dtype():
     for dtype in dt.FLOATS[:3]:
-        for value in (1.0, 1.5, 0.01, 2.0 ** dt.MIN_EXPONENT[dtype], 2.0 ** (dt.MIN_EXPONENT[dtype] - 3)):
+        for value in (1.0, 1.5, 0.01, 0.0, 2.0 ** dt.MIN_EXPONENT[dtype], 2.0 ** (dt.MIN_EXPONENT[dtype] - 3)):
             step = float(spacing(np.array(value), dtype))
             up = np.array(value, dtype.numpy)
             next_bits = (up.view(np.uint32 if dtype.bits == 32 else np.uint16) + 1).view(dtype.numpy)

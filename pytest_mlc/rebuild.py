@@ -5,7 +5,7 @@ Each function returns None where the result would not be a valid graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ import numpy as np
 from mlc.core.dims import TensorType
 from mlc.core.errors import MlcError
 from mlc.core.literal import Literal
-from mlc.graph.graph import Graph, inline_call
+from mlc.graph.graph import Graph, Node, inline_call
+from mlc.ops.base import ELEMENTWISE
 from pytest_mlc.corpus import Case
 
 
@@ -68,6 +69,67 @@ def rebuild(case: Case, replace: Mapping[int, Any] | None = None, outputs: Seque
     except (MlcError, KeyError):
         return None
     return Case(new.set_outputs(ids[o] for o in outputs), args, case.facts)
+
+
+def dropped(case: Case, gone: Mapping[int, int]) -> Case | None:
+    """The case without some nodes: what read one of them reads an earlier node, whatever that one's type; what follows gets the types
+    that come of it, arguments and constants beside it included. So a transpose, a slice or a conversion can go, which `rebuild` can't do."""
+    graph = case.graph
+    live = needed(graph, graph.outputs, gone)
+    given = dict(zip(graph.params, case.args))
+    new, ids, args = Graph(graph.name), {}, []
+
+    def leaf(i: int, type: TensorType) -> int:
+        array = given[i] if i in given else np.broadcast_to(graph.nodes[i].attrs["value"].array, graph.nodes[i].type.shape)
+        with np.errstate(all="ignore"):
+            array = np.resize(array, type.shape).astype(type.dtype.numpy)
+        if i not in given:
+            return new.constant(Literal(array), type)
+        args.append(array)
+        return new.parameter(f"x{len(new.params)}", type)
+    try:
+        for i, node in enumerate(graph.nodes):
+            if i not in live:
+                continue
+            if i in gone:
+                ids[i] = ids[gone[i]]
+            elif i in given:
+                ids[i] = leaf(i, node.type)
+            elif node.op.name == "constant":
+                ids[i] = new.constant(node.attrs["value"], node.type)
+            else:
+                inputs = [ids[k] for k in node.inputs]
+                if node.op.fusion == ELEMENTWISE and isinstance(node.type, TensorType):
+                    inputs = _alike(new, graph, node, inputs, leaf)
+                ids[i] = _add_retyped(new, graph, node, inputs)
+    except (MlcError, KeyError, IndexError):
+        return None
+    small = Case(new.set_outputs(ids[o] for o in graph.outputs), args, case.facts)
+    return rebuild(small)
+
+
+def _alike(new: Graph, old: Graph, node: Node, inputs: list[int], leaf: Callable[[int, TensorType], int]) -> list[int]:
+    """The operands of an elementwise node after one of them has changed its type: leaves beside it change theirs in the same way."""
+    for k, operand in enumerate(node.inputs):
+        now, before = new.type(inputs[k]), old.type(operand)
+        if now != before:
+            break
+    else:
+        return inputs
+    found = []
+    for i, operand in zip(inputs, node.inputs):
+        type = TensorType(now.shape, now.dtype if old.type(operand).dtype is before.dtype else old.type(operand).dtype)
+        is_leaf = old.nodes[operand].op.name in ("parameter", "constant")
+        found.append(leaf(operand, type) if is_leaf and new.type(i) != type else i)
+    return found
+
+
+def _add_retyped(new: Graph, old: Graph, node: Node, inputs: list[int]) -> int:
+    """Add the node with the type that its operands give it; a declared one stays, but for an elementwise node's shape."""
+    if node.regions or not isinstance(node.type, TensorType) or [new.type(k) for k in inputs] == [old.type(k) for k in node.inputs]:
+        return new.add(node.op, inputs, node.attrs, node.type, node.regions)
+    shape = new.type(inputs[0]).shape if node.op.fusion == ELEMENTWISE else node.type.shape
+    return new.add(node.op, inputs, node.attrs, TensorType(shape, node.type.dtype) if node.op.typed else None)
 
 
 def inlined(case: Case) -> Case | None:

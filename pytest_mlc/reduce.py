@@ -6,6 +6,7 @@ graph, so the result can be printed, stored and replayed like any other.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 
@@ -15,9 +16,11 @@ from mlc.core.dims import TensorType
 from mlc.core.literal import Literal
 from mlc.graph.interpreter import evaluate_all
 from pytest_mlc.corpus import Case
-from pytest_mlc.rebuild import inlined, rebuild, resized
+from pytest_mlc.rebuild import dropped, inlined, rebuild, resized
 
 Step = Callable[[Case], Iterator[Case | None]]
+# Nodes of a graph in which pairs are tried.
+FEW = 9
 
 
 def reduce_case(case: Case, still: Callable[[Case], bool], seconds: float = 20.0) -> Case:
@@ -91,6 +94,24 @@ def bypassed(case: Case) -> Iterator[Case | None]:
             yield rebuild(case, {i: Literal(np.ones((), node.type.dtype.numpy))})
 
 
+def left_out(case: Case) -> Iterator[Case | None]:
+    """A node left out although its operand has another type (a movement, a conversion, a reduction): what follows is typed anew."""
+    for i in reversed(_inner(case)):
+        node = case.graph.nodes[i]
+        for operand in dict.fromkeys(node.inputs):
+            if case.graph.nodes[operand].type != node.type and isinstance(case.graph.nodes[operand].type, TensorType):
+                yield dropped(case, {i: operand})
+
+
+def two_left_out(case: Case) -> Iterator[Case | None]:
+    """Two nodes at once, as of two transposes that undo each other. Quadratic, so in small graphs only."""
+    inner = _inner(case)
+    if len(inner) <= FEW:
+        for i, j in itertools.combinations(inner, 2):
+            for one, other in itertools.product(case.graph.nodes[i].inputs[:2], case.graph.nodes[j].inputs[:2]):
+                yield dropped(case, {i: one, j: other})
+
+
 def parameters_as_splats(case: Case) -> Iterator[Case | None]:
     """A parameter replaced by a constant, or two of one type made one."""
     graph = case.graph
@@ -127,7 +148,8 @@ def simpler_values(case: Case) -> Iterator[Case | None]:
             yield Case(case.graph, [*case.args[:k], simple, *case.args[k + 1:]], case.facts)
 
 
-STEPS: list[Step] = [one_output, without_regions, earlier_output, values_as_parameters, bypassed, parameters_as_splats, smaller_sizes, simpler_values]
+STEPS: list[Step] = [one_output, without_regions, earlier_output, values_as_parameters, bypassed, left_out, parameters_as_splats, smaller_sizes,
+                     two_left_out, simpler_values]
 
 
 def threshold(case: Case, still: Callable[[Case], bool]) -> str:

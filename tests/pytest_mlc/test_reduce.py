@@ -8,7 +8,7 @@ from mlc_strategies import Config, Palette, build
 from mlc.core.dims import TensorType
 from mlc.graph import evaluate, parse_graph, verify
 from pytest_mlc.corpus import Case
-from pytest_mlc.rebuild import inlined, rebuild, resized
+from pytest_mlc.rebuild import dropped, inlined, rebuild, resized
 from pytest_mlc.reduce import reduce_case, threshold
 
 
@@ -49,6 +49,52 @@ def test_sizes_shrink_to_where_the_failure_begins():
     small = reduce_case(Case(graph, [np.ones((33, 16), np.float32)]), still, 20)
     assert [t.shape for t in small.graph.input_types()] == [(7, 1)] or small.graph.input_types()[0].shape[0] in (7, 8)
     assert threshold(small, still) in ("fails from size 7 on, passes at 6", "fails from size 8 on, passes at 7")
+
+
+def test_nodes_that_change_the_type_are_left_out():
+    """A transpose, a slice, a conversion, a reduction: what reads them takes what they read, and what follows is typed anew."""
+    graph = parse_graph("""graph @main(%x: f32[3,5], %y: f64[3]) -> f64[3] {
+        %0 = transpose %x {perm=[1,0]} : f32[5,3]
+        %1 = slice %0 {start=[1,0], limit=[4,3], strides=[1,1]} : f32[3,3]
+        %2 = reduce_sum %1 {axes=[0]} : f32[3]
+        %3 = convert_element_type %2 : f64[3]
+        %4 = tanh %3 : f64[3]
+        %5 = pow %4, %y : f64[3]
+        return %5 }""")
+
+    def still(case):
+        matrices = [t for t in case.graph.input_types() if t.rank == 2 and t.dtype.name == "f32"]
+        return has("pow")(case) and has("tanh")(case) and len(matrices) > 0
+    small = reduce_case(Case(graph, [np.arange(15, dtype=np.float32).reshape(3, 5), np.arange(3, dtype=np.float64)]), still, 20)
+    assert [n.op.name for n in small.graph.nodes if n.inputs] == ["tanh", "pow"]
+
+
+def test_left_out_nodes_retype_leaves_and_declared_shapes():
+    graph = parse_graph("""graph @main(%x: f32[2,3], %y: f32[3,2]) -> i8[3,2] {
+        %0 = transpose %x {perm=[1,0]} : f32[3,2]
+        %1 = add %0, %y : f32[3,2]
+        %2 = mul %1, 2.0 : f32[3,2]
+        %3 = convert_element_type %2 : i8[3,2]
+        return %3 }""")
+    found = dropped(Case(graph, [np.ones((2, 3), np.float32), np.arange(6, dtype=np.float32).reshape(3, 2)]), {2: 0})
+    verify(found.graph)
+    assert [n.op.name for n in found.graph.nodes if n.inputs] == ["add", "mul", "convert_element_type"]
+    assert found.graph.output_types()[0].shape == (2, 3) and [a.shape for a in found.args] == [(2, 3), (2, 3)]
+
+
+def test_two_nodes_go_at_once_where_neither_can_alone():
+    graph = parse_graph("""graph @main(%x: f32[2,3]) -> f32[2,3] {
+        %0 = rev %x {axes=[0]} : f32[2,3]
+        %1 = tanh %0 : f32[2,3]
+        %2 = rev %1 {axes=[0]} : f32[2,3]
+        %3 = neg %2 : f32[2,3]
+        return %3 }""")
+
+    def still(case):
+        names = [n.op.name for n in case.graph.nodes if n.inputs]
+        return names.count("rev") % 2 == 0 and "tanh" in names and "neg" in names
+    small = reduce_case(Case(graph, [np.ones((2, 3), np.float32)]), still, 20)
+    assert [n.op.name for n in small.graph.nodes if n.inputs] == ["tanh", "neg"]
 
 
 def test_another_failure_next_to_it_is_not_followed():

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from frontend_samples import agree, agree_each, sample
+from frontend_samples import DTYPES, agree, agree_each, sample
 
 import mlc
 
@@ -102,3 +102,52 @@ def test_layer_norm_of_half_floats_computes_in_float32():
     expected = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
     assert y.dtype == np.float16
     np.testing.assert_allclose(y, expected, atol=2e-3)
+
+
+def attention_arguments(dtype="f32", heads=4, groups=2, queries=6, keys=9):
+    rng = np.random.default_rng(0)
+    return tuple(rng.normal(size=(2, *shape, 5)).astype(DTYPES[dtype])
+                 for shape in ((queries, heads), (keys, heads // groups), (keys, heads // groups)))
+
+
+def near(function, *args, rtol=1e-5, jit=True):
+    """Sums cancel, so what counts is the distance in units of the operands, which are around 1."""
+    run = jax.jit if jit else lambda f: f
+    expected = np.asarray(run(lambda *arrays: function(jax, *arrays))(*args))
+    found = mlc.jit(lambda *arrays: function(mlc, *arrays))(*args)
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    np.testing.assert_allclose(found.astype(np.float64), expected.astype(np.float64), rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("given", [
+    {}, {"scale": 0.3}, {"is_causal": True}, {"local_window_size": 2}, {"local_window_size": (3, 0), "is_causal": True}], ids=str)
+def test_dot_product_attention(given):
+    near(lambda m, q, k, v: m.nn.dot_product_attention(q, k, v, **given), *attention_arguments())
+
+
+def test_dot_product_attention_of_one_batch_and_equal_heads():
+    q, k, v = (x[0] for x in attention_arguments(groups=1))
+    near(lambda m, q, k, v: m.nn.dot_product_attention(q, k, v), q, k, v)
+
+
+def test_dot_product_attention_with_bias_mask_and_lengths():
+    q, k, v = attention_arguments()
+    bias, mask = np.random.default_rng(3).normal(size=(2, 4, 6, 9)).astype(np.float32), np.random.default_rng(4).random((2, 1, 6, 9)) > 0.2
+    lengths, others = np.array([6, 4], np.int32), np.array([9, 3], np.int32)
+    near(lambda m, q, k, v, bias, mask: m.nn.dot_product_attention(q, k, v, bias, mask), q, k, v, bias, mask)
+    near(lambda m, q, k, v, bias: m.nn.dot_product_attention(q, k, v, bias=bias), q, k, v, bias[:1, :1])
+    near(lambda m, q, k, v, a, b: m.nn.dot_product_attention(q, k, v, query_seq_lengths=a, key_value_seq_lengths=b), q, k, v, lengths, others)
+
+
+def test_dot_product_attention_of_halves_rounds_its_weights_as_jax_does():
+    near(lambda m, q, k, v: m.nn.dot_product_attention(q, k, v), *attention_arguments("bf16"), rtol=0.02, jit=False)
+
+
+def test_dot_product_attention_names_what_does_not_fit():
+    q, k, v = attention_arguments()
+    for args, match in (((q, k[:, :3], v), "K divides N"), ((q, k, v, None, np.zeros((2, 4, 6, 9), np.float32)), "must be bool"),
+                        ((q, k, v, np.zeros((3, 9), np.float32)), "broadcast to")):
+        with pytest.raises((mlc.errors.ShapeError, mlc.errors.DtypeError), match=match):
+            mlc.jit(mlc.nn.dot_product_attention)(*args)
+    with pytest.raises(mlc.errors.UnsupportedError, match="residual"):
+        mlc.jit(lambda q, k, v: mlc.nn.dot_product_attention(q, k, v, return_residual=True))(q, k, v)

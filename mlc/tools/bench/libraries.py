@@ -42,7 +42,6 @@ class Library:
     get: Callable[[Any], np.ndarray] = np.asarray
     forget: Callable[[], None] = lambda: None
     memory: Callable[[Callable, list[Any]], dict[str, float]] | None = None
-    threads: Callable[[int], None] | None = None
 
 
 def _softmax(x: Any, axis: int) -> Any:
@@ -112,7 +111,7 @@ def _jax() -> Library:
     def memory(function, args):
         # Constants that a function closes over are not in it; the caller adds them.
         return {"temp": float(function.lower(*args).compile().memory_analysis().temp_size_in_bytes)}
-    return Library(jnp, names, jax.jit, jnp.asarray, jax.block_until_ready, np.asarray, jax.clear_caches, memory)
+    return Library(jnp, names, jax.jit, jnp.asarray, jax.block_until_ready, memory=memory)
 
 
 def _torch() -> Library:

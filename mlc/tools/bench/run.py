@@ -18,7 +18,7 @@ from typing import Any
 from mlc.tools.bench import chart, compare, report
 from mlc.tools.bench.libraries import installed
 from mlc.tools.bench.machine import Machine
-from mlc.tools.bench.peers import CLOCK, Peer, first_calls, measure, new_record, probe_machine, set_floors
+from mlc.tools.bench.peers import CLOCK, Peer, first_calls, measure, new_record, prepare_first_calls, probe_machine, set_floors
 from mlc.tools.bench.workloads import GROUPS, Workload, all_workloads, select
 from mlc.tools.cli import UsageError
 
@@ -119,7 +119,8 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
         failed, found = _steady(chosen, records, [x for x in libraries if x not in broken], count, options, number == 0)
         broken |= failed
         functions |= found
-    if not options.no_first_calls:
+    if not options.no_first_calls and any(w.cold for w in chosen):
+        prepare_first_calls(libraries)
         for workload in (w for w in chosen if w.cold):
             first_calls(workload, records[workload.name], [x for x in libraries if x not in broken], 1 if options.quick else 2)
             _say(report.first_call_progress(records[workload.name]))

@@ -10,7 +10,7 @@ import pytest
 
 from mlc.tools.bench import firstcall
 from mlc.tools.bench.machine import Limits, Machine
-from mlc.tools.bench.peers import Peer, first_calls, measure, new_record
+from mlc.tools.bench.peers import Peer, environment, first_calls, measure, new_record
 from mlc.tools.bench.workloads import all_workloads
 from mlc.tools.cli import main
 
@@ -122,6 +122,21 @@ def test_results_are_compared_with_float64(peer, tmp_path):
 
 
 # --------------------------------------------------------------------------- first calls
+def test_workers_keep_bytecode_elsewhere_when_it_may_not_be_written(monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    env = environment(1)
+    assert "PYTHONDONTWRITEBYTECODE" not in env and os.path.isdir(env["PYTHONPYCACHEPREFIX"])
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
+    assert "PYTHONPYCACHEPREFIX" not in environment(1)
+
+
+def test_one_thread_is_one_thread_for_every_library():
+    env = environment(1)
+    assert {env[name] for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MLC_THREADS")} == {"1"}
+    assert "intra_op_parallelism_threads=1" in env["XLA_FLAGS"] and environment(None).get("MLC_CACHE") != "0"
+
+
 def test_first_calls_are_cold_then_warm_and_tell_memory():
     workload = next(w for w in all_workloads() if w.name == "digits MLP batch 64")
     record = new_record(workload)

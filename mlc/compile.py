@@ -53,7 +53,8 @@ class Executable:
         return self.stages.cost_analysis()
 
     def memory_analysis(self) -> dict[str, Any]:
-        """Bytes: "arena", "max live" (lower bound of the arena), "constants", "inputs", "outputs"."""
+        """Bytes: "arena", "max live" (lower bound of the arena), "constants", "inputs", "outputs"; "scratch per worker":
+        what each thread beside the caller's has of its own, which programs share."""
         return self.stages.memory_analysis()
 
     def save(self, path: str | os.PathLike, frontend: str = "") -> None:

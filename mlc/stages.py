@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mlc.codegen.module import emit_module, placed_buffers
+from mlc.codegen.module import emit_module, placed_buffers, worker_scratch
 from mlc.codegen.target import Target, assembly, compile_object
 from mlc.core import options as opt
 from mlc.core.locks import lazy
@@ -17,6 +17,7 @@ from mlc.kernel.cost import kernel_cost, program_cost
 from mlc.kernel.ir import Kernel, KernelGraph
 from mlc.kernel.program_text import labels, print_kernel_graph, text_round_trips
 from mlc.kernel.schedule import Schedule, schedule_for
+from mlc.kernel.split import split_program
 from mlc.loop.ir import Buffer, LoopKernel
 from mlc.loop.program import lower_program
 from mlc.passes.fuse import FUSE_VERSION
@@ -26,7 +27,7 @@ from mlc.passes.pipeline import run_pipeline
 from mlc.plan import ProgramPlan, order_program, plan_program, run_planned
 
 # A call longer than this releases the GIL.
-HEAVY_SECONDS = 50e-6
+HEAVY_SECONDS = 20e-6
 
 
 class Stages:
@@ -51,7 +52,7 @@ class Stages:
     @lazy
     def _fusion(self) -> tuple[KernelGraph, PassResult]:
         begun = time.perf_counter()
-        found = partition(self.optimized)
+        found = split_program(partition(self.optimized))
         if opt.get("check"):
             from mlc.kernel.verify import verify_program
             verify_program(found, "fuse")
@@ -160,4 +161,5 @@ class Stages:
     def memory_analysis(self) -> dict[str, Any]:
         def total(names): return sum(self.kernels.values[n].type.nbytes for n in names)
         return {"arena": self.plan.memory.arena_bytes, "max live": self.plan.memory.lower_bound, "constants": total(self.kernels.constants),
-                "inputs": total(self.kernels.inputs), "outputs": total(self.kernels.outputs)}
+                "inputs": total(self.kernels.inputs), "outputs": total(self.kernels.outputs),
+                "scratch per worker": max(map(worker_scratch, self.loops.values()), default=0)}

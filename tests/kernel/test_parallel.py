@@ -1,0 +1,112 @@
+"""What is cut into parallel blocks, and long sums into partial sums: by the work, never by the number of threads."""
+
+import numpy as np
+import pytest
+from kernel_samples import Builder, chain, dense, softmax
+
+from mlc.core import dtype as dt
+from mlc.core.dims import TensorType
+from mlc.core.options import options
+from mlc.kernel.interp import run_program
+from mlc.kernel.ir import KernelGraph
+from mlc.kernel.parallel import BLOCKS, block_size
+from mlc.kernel.schedule import Schedule, schedule_for
+from mlc.kernel.split import split_program
+from mlc.kernel.verify import verify_kernel, verify_program
+from mlc.loop.lower import lower
+from mlc.loop.verify import verify
+from mlc.passes.kernelize import partition
+
+
+def scheduled(graph) -> tuple[KernelGraph, dict]:
+    program = verify_program(split_program(partition(graph)))
+    schedules = {k: schedule_for(k, 64, 32) for k in program.kernels()}
+    for kernel, schedule in schedules.items():
+        verify_kernel(kernel, schedule)
+        verify(lower(kernel, schedule))
+    return program, schedules
+
+
+def only(graph) -> Schedule:
+    _, schedules = scheduled(graph)
+    (found,) = schedules.values()
+    return found
+
+
+def reduction(op, shape, axes, dtype=dt.f32):
+    g = Builder("reduction")
+    return g.set_outputs([g.fold(op, g.input("x", *shape, dtype=dtype), *axes)])
+
+
+def test_small_kernels_run_in_one_piece():
+    for graph in (softmax(64, 64), dense(), chain(5, 4000), reduction("reduce_sum", (100, 100), (0, 1))):
+        assert only(graph).parallel == (), graph.name
+
+
+def test_large_kernels_are_cut_along_what_they_keep():
+    assert only(softmax(8192, 512)).parallel == (("i0", 1),)
+    ((axis, block),) = only(chain(5, 1 << 20)).parallel
+    assert axis == "j0" and block == (1 << 20) // BLOCKS
+    ((axis, block),) = only(dense(1024, 256, 512)).parallel
+    assert axis in "mn" and block < 1024
+    ((axis, _),) = only(reduction("reduce_sum", (1024, 2048), (0,))).parallel
+    assert axis == "j1"
+
+
+def test_the_option_moves_the_threshold():
+    with options(fork_us=0):
+        assert only(softmax(8, 37)).parallel
+    with options(fork_us=10**9):
+        assert only(softmax(8192, 2048)).parallel == ()
+
+
+def test_few_long_rows_are_cut_inside_where_they_are_all_there_is():
+    g = Builder("batched")
+    x, y = g.input("x", 2, 512, 256), g.input("y", 2, 256, 512)
+    g.set_outputs([g.add("dot_general", (x, y), {"contract": ((2,), (1,)), "batch": ((0,), (0,))}, TensorType((2, 512, 512), dt.f32))])
+    ((axis, block),) = only(g).parallel
+    assert axis in "mn" and 2 * 512 // block > 2
+
+
+@pytest.mark.parametrize("extent,count,multiple,wanted", [
+    (1 << 20, 64, 64, 1 << 14), (1000, 16, 8, 64), (96, 64, 1, 2), (7, 64, 1, 1), (1, 64, 1, 0), (16, 64, 16, 0), (17, 2, 16, 16), (900, 4, 1, 225)])
+def test_blocks_leave_no_rest_if_they_can(extent, count, multiple, wanted):
+    assert block_size(extent, count, multiple) == wanted
+
+
+# --------------------------------------------------------------------------- sums
+SUMS = [("reduce_sum", (1 << 20,), (0,)), ("reduce_sum", (1000, 1003), (0, 1)), ("reduce_max", (70001, 20), (0,)),
+        ("argmax", (1_000_003,), (0,)), ("reduce_sum", (1 << 18, 3), (0,))]
+
+
+@pytest.mark.parametrize("op,shape,axes", SUMS, ids=str)
+def test_long_sums_become_partial_sums_and_their_sum(op, shape, axes):
+    g = Builder("reduction")
+    x = g.input("x", *shape)
+    wanted = (TensorType((), dt.i32),) if op == "argmax" else ()
+    g.set_outputs([g.add(op, (x,), {"axes": axes}, *wanted)])
+    program, schedules = scheduled(g)
+    (kernel,) = program.kernels()
+    first, last = kernel.stages[0], kernel.stages[-1]
+    assert 2 <= len(kernel.stages) <= 3 and first.axes[0][1] <= BLOCKS and first.axes[1:] == last.axes
+    assert last.over[0][1] == first.axes[0][1] + len(kernel.stages) - 2
+    assert schedules[kernel].parallel[0] == (first.axes[0][0], 1)
+
+
+def test_short_sums_and_wide_ones_stay_whole():
+    for graph in (reduction("reduce_sum", (10_000,), (0,)), reduction("reduce_sum", (4096, 1024), (0,)), reduction("reduce_sum", (4096, 1024), (1,))):
+        assert [len(k.stages) for k in split_program(partition(graph)).kernels()] == [1]
+
+
+@pytest.mark.parametrize("rows,columns", [(300, 1), (97, 5), (130, 31), (2, 3), (64, 64)])
+def test_sums_in_blocks_are_the_sums(rows, columns):
+    g = Builder("both")
+    x = g.input("x", rows, columns, dtype=dt.i32)
+    g.set_outputs([g.fold("reduce_sum", x, 0), g.fold("reduce_max", x, 0, 1), g.fold("reduce_prod", x, 0)])
+    values = np.random.default_rng(rows).integers(-9, 9, (rows, columns)).astype(np.int32)
+    with options(fork_us=0):
+        program, schedules = scheduled(g)
+    assert any(len(k.stages) > 1 for k in program.kernels()) or rows * columns < 16
+    found = run_program(program, schedules, [values], {})
+    wanted = [values.sum(0, dtype=np.int32), values.max(), values.prod(0, dtype=np.int32)]
+    assert all(np.array_equal(a, b) for a, b in zip(found, wanted))

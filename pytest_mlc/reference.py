@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from mlc.core import dtype as dt
 from mlc.core.dims import static_shape
 from mlc.graph.graph import Graph, Node
 from mlc.graph.interpreter import apply_node
@@ -127,6 +128,10 @@ class _Eager:
             self.jit_seconds += time.monotonic() - begun
 
     def apply(self, node: Node, operands: list[np.ndarray]) -> np.ndarray:
+        if node.op.reduce is not None and node.op.typed and node.type.dtype is not dt.i64:
+            # JAX counts positions in the dtype that is asked for: where they don't fit, it breaks ties by what they wrap to.
+            wide = Node(node.op, node.inputs, node.attrs, node.type.with_dtype(dt.i64), node.regions)
+            return self.apply(wide, operands).astype(node.type.dtype.numpy)
         try:
             found = canonical.run(node, operands, self.banked)
             return self.direct(node, operands) if found is None else found

@@ -50,6 +50,16 @@ def test_render_may_be_jitted():
     assert float(jax.jit(render(graph))(np.array([1, 2, 3], np.float32))[0]) == 14
 
 
+@pytest.mark.parametrize("n", [200, 5000])
+def test_positions_that_do_not_fit_the_index_are_wrapped_after_they_are_chosen(n):
+    """JAX itself answers -128 here: of equal elements it takes the one whose wrapped position is smallest."""
+    graph = parse_graph(f"graph @main(%x: f32[{n}]) -> i8[] {{\n  %0 = argmax %x {{axes=[0]}} : i8[]\n  return %0\n}}")
+    x = np.zeros(n, np.float32)
+    assert run_jax(graph, [x])[0] == 0
+    x[150] = 1
+    assert run_jax(graph, [x])[0].dtype == np.int8 and run_jax(graph, [x])[0] == 150 - 256
+
+
 def test_canonical_shapes_give_the_same_values():
     """With the op's NumPy meaning in place of JAX: layout and padding must change nothing but the order of sums."""
     def call(node, operands, attrs, shape):

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from mlc.core import dtype as dt
 from mlc.core.dtype import DType
 from mlc.graph.graph import Node
-from mlc.kernel.schedule import CHUNK, DOT_CHUNK
+from mlc.kernel.schedule import CHUNK
+from mlc.kernel.tiling import DOT_CHUNK
 
 
 @dataclass(frozen=True)

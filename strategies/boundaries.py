@@ -14,7 +14,8 @@ from mlc_strategies.recipe import Builder
 
 from mlc.core.dims import TensorType
 from mlc.core.dtype import DType
-from mlc.kernel.schedule import CHUNK, DOT_CHUNK, MANY_POINTS, SHORT_ROW
+from mlc.kernel.schedule import CHUNK, MANY_POINTS, SHORT_ROW
+from mlc.kernel.tiling import DOT_CHUNK
 from mlc.ops.base import CONTRACTION, ELEMENTWISE, REDUCTION, REGISTRY
 
 # Lanes of a vector in any dtype of any target, and how many vectors a loop or a tile takes at once.

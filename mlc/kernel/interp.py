@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mlc.core.expr import Expr
+from mlc.core.expr import Expr, topological
 from mlc.core.scalar_eval import apply, evaluate
 from mlc.kernel.attention import AttendSchedule, blocks, weight_scale
 from mlc.kernel.ir import Attend, Axis, Bind, Dot, Kernel, KernelGraph, Put, Reduce, Stage
-from mlc.kernel.schedule import DOT_CHUNK, Schedule, StageSchedule, additions, chunk_steps
+from mlc.kernel.schedule import Schedule, StageSchedule, additions, chunk_steps
+from mlc.kernel.tiling import dot_chunk
 
 
 class _Row:
@@ -121,19 +122,29 @@ def _run_stage(row: _Row, stage: Stage, plan: StageSchedule) -> None:
     row.variables.update((name, total) for name, total in totals.items() if not kept)
 
 
+def _row_major(row: _Row, dot: Dot) -> _Row:
+    """The row with the right operand's panels put together."""
+    if not dot.panels:
+        return row
+    name = next(e.attr[0] for e in topological([dot.b]) if e.op == "load")
+    flat, depth, columns = row.buffers[name], dot.k[1], dot.n[1]
+    panels = [flat[p * depth:(p + w) * depth].reshape(depth, w) for p in range(0, columns, dot.panels) for w in [min(dot.panels, columns - p)]]
+    return _Row({**row.buffers, name: np.concatenate(panels, 1).reshape(-1)}, row.indices)
+
+
 def _run_dot(row: _Row, dot: Dot) -> None:
     (m, rows), (n, cols), (k, depth) = dot.m, dot.n, dot.k
     down, along, steps = np.arange(rows)[:, None], np.arange(cols)[None, :], np.arange(depth)[None, :]
     (a,) = row.evaluate([dot.a], {m: down, k: steps}, {}, (rows, depth))
-    (b,) = row.evaluate([dot.b], {k: steps.T, n: along}, {}, (depth, cols))
-    total = None
-    for start in range(0, depth, DOT_CHUNK):
+    (b,) = _row_major(row, dot).evaluate([dot.b], {k: steps.T, n: along}, {}, (depth, cols))
+    total, chunk = np.zeros((rows, cols), dot.dtype.numpy), dot_chunk(depth)
+    for start in range(0, depth, max(1, chunk)):
         part = np.zeros((rows, cols), dot.dtype.numpy)
-        for step in range(start, min(start + DOT_CHUNK, depth)):
+        for step in range(start, min(start + chunk, depth)):
             left, right = a[:, step:step + 1], b[step:step + 1, :]
             part = (apply("fma", dot.dtype, [left, right, part]) if dot.dtype.is_float
                     else apply("add", dot.dtype, [part, apply("mul", dot.dtype, [left, right])]))
-        total = part if total is None else apply("add", dot.dtype, [total, part])
+        total = part if chunk == depth else apply("add", dot.dtype, [total, part])
     grid = {m: down, n: along}
     for put in dot.puts:
         (value,) = row.evaluate([put.value], grid, {dot.name: total}, (rows, cols))

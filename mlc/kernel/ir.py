@@ -76,8 +76,10 @@ class Stage:
 class Dot:
     """A contraction: acc[m, n] = sum over k of a(m, k) * b(k, n), then `puts` at every (m, n), where var(name) is acc[m, n].
 
-    `m`, `n`, `k` are single axes (frontends of this level collapse them); batch axes are rows. `b` is contiguous in n.
-    Each run of `schedule.DOT_CHUNK` steps of k is summed from zero, one step after the other, and the sums are added in order.
+    `m`, `n`, `k` are single axes (frontends of this level collapse them); batch axes are rows.
+    Each run of `tiling.dot_chunk` steps of k is summed from zero, one step after the other, and the sums are added in order.
+    `panels` > 0: b loads one buffer, at n_extent * k + n, whose elements are stored panel by panel of so many columns (the last has what
+    is left): element (k, n) of the panel from p on, w wide, lies at p * k_extent + k * w + n - p.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Dot:
     a: Expr
     b: Expr
     puts: tuple[Put, ...]
+    panels: int = 0
 
     @property
     def axes(self) -> tuple[Axis, ...]:

@@ -17,11 +17,10 @@ from mlc.core.text import Reader
 from mlc.kernel.attention import AttendSchedule, attend_schedule, read_attend
 from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Stage
 from mlc.kernel.parallel import Parallel, parallel_axes
+from mlc.kernel.tiling import TileSchedule, expect_steps, read_tile, tile_schedule
 
 # A partial sum takes at most this many steps per lane before it is added to the next level: the error grows with the log.
 CHUNK = 64
-# The k loop of a contraction keeps its accumulators for at most this many steps, then they are added to those of the steps before.
-DOT_CHUNK = 1024
 # From so many points on a stage is worth the code of four vectors at a time.
 MANY_POINTS = 1 << 15
 # Rows this short are run `width` at a time, one row a lane.
@@ -40,18 +39,6 @@ class StageSchedule:
         if self.axis:
             return f"vectorize {checked_name(self.axis)}:{self.width}"
         return "serial" if self.width == 1 else f"serial:{self.width}"
-
-
-@dataclass(frozen=True)
-class TileSchedule:
-    """The register tile of a contraction: m x n accumulators in vectors of `width`."""
-
-    m: int
-    n: int
-    width: int
-
-    def text(self) -> str:
-        return f"tile m:{self.m} n:{self.n} k:{DOT_CHUNK} by {self.width}"
 
 
 @dataclass(frozen=True)
@@ -96,7 +83,7 @@ def read_schedule(reader: Reader) -> Schedule:
     parallel = _read_parallel(reader) if reader.accept("parallel") else ()
     while not reader.accept("chunk"):
         if reader.accept("tile"):
-            stages.append(_read_tile(reader))
+            stages.append(read_tile(reader))
         elif reader.accept("attend"):
             stages.append(read_attend(reader))
         elif reader.accept("serial"):
@@ -113,7 +100,7 @@ def read_schedule(reader: Reader) -> Schedule:
             else:
                 stages.append(StageSchedule(axis, width))
         reader.expect(",")
-    _expect_steps(reader, CHUNK)
+    expect_steps(reader, CHUNK)
     reader.expect("}")
     return Schedule(tuple(stages), *rows, parallel)
 
@@ -129,25 +116,6 @@ def _read_parallel(reader: Reader) -> tuple[Parallel, ...]:
         found.append((axis, reader.integer()))
     reader.expect(",")
     return tuple(found)
-
-
-def _read_tile(reader: Reader) -> TileSchedule:
-    sizes = []
-    for name in "mn":
-        reader.expect(name)
-        reader.expect(":")
-        sizes.append(reader.integer())
-    reader.expect("k")
-    reader.expect(":")
-    _expect_steps(reader, DOT_CHUNK)
-    reader.expect("by")
-    return TileSchedule(*sizes, reader.integer())
-
-
-def _expect_steps(reader: Reader, steps: int) -> None:
-    if reader.peek() != str(steps):
-        reader.fail(f"a partial sum has {steps} steps, found {reader.peek() or 'the end'!r}")
-    reader.next()
 
 
 # --------------------------------------------------------------------------- the order of a sum
@@ -221,14 +189,6 @@ def _stage_schedule(stage: Stage, vector_bytes: int) -> StageSchedule:
     while wide > 1 and lanes * wide > 2 * axis[1]:
         wide //= 2
     return StageSchedule(axis[0], lanes * wide)
-
-
-def tile_schedule(dot: Dot, vector_bytes: int, registers: int) -> TileSchedule:
-    """Accumulators fill the register file but for one row of b and a broadcast of a (codegen facts: 8x48 on AVX-512)."""
-    width = vector_bytes // max(dot.dtype.itemsize, 1)
-    vectors = min(3 if registers >= 32 else 2, max(1, -(-dot.n[1] // width)))
-    rows = {3: 8, 2: 12, 1: 14}[vectors] if registers >= 32 else {2: 6, 1: 10}[vectors]
-    return TileSchedule(max(1, min(rows, dot.m[1])), max(1, min(vectors * width, dot.n[1])), width)
 
 
 def _short_rows(kernel: Kernel) -> bool:

@@ -128,7 +128,8 @@ class _Printer(ExprPrinter):
                 self.scope[action.name] = action.value.dtype
 
     def dot(self, dot: Dot) -> None:
-        self.lines.append(f"  dot %{checked_name(dot.name)}: {dot.dtype}{_sizes('mnk', (dot.m, dot.n, dot.k))} {{")
+        panels = f" panels:{dot.panels}" if dot.panels else ""
+        self.lines.append(f"  dot %{checked_name(dot.name)}: {dot.dtype}{_sizes('mnk', (dot.m, dot.n, dot.k))}{panels} {{")
         self.product(dot.name, dot.dtype, (dot.a, dot.b), "  ", self.scope)
         self.results(dot)
 
@@ -275,8 +276,12 @@ class _Parser(ExprReader):
 
     def dot(self) -> Dot:
         name, dtype, axes = self.head("mnk")
+        panels = 0
+        if self.reader.accept("panels"):
+            self.reader.expect(":")
+            panels = self.reader.integer()
         a, b = self.product(name, dtype, self.scope)
-        return Dot(name, dtype, *axes, a, b, self.results(name, dtype))
+        return Dot(name, dtype, *axes, a, b, self.results(name, dtype), panels)
 
     def attend(self) -> Attend:
         r, (name, dtype, axes) = self.reader, self.head("mnkc")

@@ -8,7 +8,8 @@ from mlc.core import expr as ex
 from mlc.core.errors import VerifyError
 from mlc.kernel.attention import AttendSchedule
 from mlc.kernel.ir import Attend, Bind, Dot, Kernel, KernelGraph, Put, Stage
-from mlc.kernel.schedule import DOT_CHUNK, Schedule, TileSchedule
+from mlc.kernel.schedule import Schedule, TileSchedule
+from mlc.kernel.tiling import DOT_CHUNK
 
 
 def _fail(invariant: str, where: str, found: object, expected: object) -> None:

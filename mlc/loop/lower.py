@@ -14,9 +14,11 @@ from mlc.core.expr import Expr
 from mlc.kernel.attention import AttendSchedule
 from mlc.kernel.axes import place_axis, rebase
 from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Put, Stage
-from mlc.kernel.schedule import DOT_CHUNK, Schedule, StageSchedule, TileSchedule, additions, chunk_steps
-from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Stmt, Store, Tile, load
+from mlc.kernel.schedule import Schedule, StageSchedule, additions, chunk_steps
+from mlc.kernel.tiling import TileSchedule
+from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Stmt, Store
 from mlc.loop.lower_attention import AttentionLoops
+from mlc.loop.lower_dot import DotLoops
 
 Rebase = Mapping[str, Affine]
 
@@ -164,29 +166,9 @@ class _Lowering:
 
     # ----------------------------------------------------------------- contraction
     def dot(self, dot: Dot, plan: TileSchedule) -> list[Stmt]:
-        """for n-panels: for m-tiles: the register tile. Remainders get tiles of their own size."""
-        rows, cols = dot.m[1], dot.n[1]
-        sums = self.sums(dot, plan)
-
-        def tile(m_at: Affine, m_size: int, n_at: Affine, n_size: int) -> list[Stmt]:
-            return self.tile(dot, plan, sums, (m_at, m_size), (n_at, n_size))
-
-        def panel(n_at: Affine, n_size: int) -> list[Stmt]:
-            found: list[Stmt] = []
-            if rows // plan.m:
-                mt = self.fresh("mt")
-                found.append(For(mt, rows // plan.m, tuple(tile(Affine(0, ((mt, plan.m),)), plan.m, n_at, n_size))))
-            if rows % plan.m:
-                found.extend(tile(Affine(rows - rows % plan.m), rows % plan.m, n_at, n_size))
-            return found
-
-        found: list[Stmt] = []
-        if cols // plan.n:
-            nt = self.fresh("nt")
-            found.append(For(nt, cols // plan.n, tuple(panel(Affine(0, ((nt, plan.n),)), plan.n))))
-        if cols % plan.n:
-            found.extend(panel(Affine(cols - cols % plan.n), cols % plan.n))
-        return found
+        loops = DotLoops(dot, plan, self.fresh, self.buffer_name)
+        self.scratch.extend(loops.scratch)
+        return loops.run()
 
     # ----------------------------------------------------------------- attention
     def attend(self, stage: Attend, plan: AttendSchedule) -> list[Stmt]:
@@ -201,39 +183,6 @@ class _Lowering:
         while any(p.name == name for p in self.kernel.params):
             name = self.fresh(base)
         return name
-
-    def sums(self, dot: Dot, plan: TileSchedule) -> Buffer | None:
-        """Where a tile's sums wait while the next steps of a deep contraction are summed; None for one that is not deep."""
-        if dot.k[1] <= DOT_CHUNK:
-            return None
-        name = self.fresh("sums")
-        while any(p.name == name for p in self.kernel.params):
-            name = self.fresh("sums")
-        self.scratch.append(Buffer(name, dot.dtype, plan.m * plan.n, "scratch"))
-        return self.scratch[-1]
-
-    def tile(self, dot: Dot, plan: TileSchedule, sums: Buffer | None, rows: tuple[Affine, int], cols: tuple[Affine, int]) -> list[Stmt]:
-        """The register tile at some rows and columns. A deep one is several, each adding to the sums of those before."""
-        depth = dot.k[1]
-        at = {dot.m[0]: rows[0] + Affine(0, (("r", 1),)), dot.n[0]: cols[0] + Affine(0, (("c", 1),))}
-        stores = tuple(_stores(dot.puts, at))
-
-        def part(name: str, start: Affine, size: int, body: tuple[Stmt, ...]) -> Tile:
-            a, b = rebase([dot.a, dot.b], {**at, dot.k[0]: start + Affine(0, (("k", 1),))})
-            return Tile(name, dot.dtype, "r", rows[1], "c", cols[1], "k", size, plan.width, a, b, body)
-
-        if sums is None:
-            return [part(dot.name, Affine(), depth, stores)]
-        name = self.fresh(dot.name + ".p")
-        place, new = Affine(0, (("r", cols[1]), ("c", 1))), ex.var(name, dot.dtype)
-        total = ex.make("add", dot.dtype, (load(sums.name, dot.dtype, place), new))
-        last = depth % DOT_CHUNK or DOT_CHUNK
-        middle = (depth - last) // DOT_CHUNK - 1
-        found: list[Stmt] = [part(name, Affine(), DOT_CHUNK, (Store(sums.name, place, new),))]
-        if middle:
-            block = self.fresh("kt")
-            found.append(For(block, middle, (part(name, Affine(DOT_CHUNK, ((block, DOT_CHUNK),)), DOT_CHUNK, (Store(sums.name, place, total),)),)))
-        return [*found, part(name, Affine(depth - last), last, (Decl(dot.name, dot.dtype, plan.width, total), *stores))]
 
     # ----------------------------------------------------------------- the whole
     def run(self) -> tuple[Stmt, ...]:

@@ -1,7 +1,7 @@
 """The kernel of a contraction: single m, n and k axes for the register tile, batch axes as rows, epilogue at the store.
 
 Several m, n or k axes run as one where every access allows it. Where the epilogue does not, the outer axes become rows; an
-operand whose layout the tile cannot read (k axes apart, or not contiguous along n) is packed into scratch first.
+operand that does not (axes of one group apart) is copied into scratch first. What else is copied is a matter of the schedule.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from mlc.core.expr import Expr, make
 from mlc.graph.graph import Graph
 from mlc.kernel.axes import all_collapsible, collapse, collapse_index, rebase, rebase_put, renaming
 from mlc.kernel.ir import Axis, Dot, Put, Stage
-from mlc.passes.access import loads_of
 from mlc.passes.rootexpr import RootExpr
 
 
@@ -64,10 +63,8 @@ class _Axes:
         setattr(self, which, group[-1:])
 
 
-def _tile_readable(operand: Expr, groups: Sequence[Sequence[Axis]], contiguous: Sequence[Axis]) -> bool:
-    loads = [e.attr[1] for e in loads_of([operand])]
-    if contiguous and any(index.coefficient(contiguous[-1][0]) != 1 for index in loads):
-        return False
+def _one_loop(operand: Expr, *groups: Sequence[Axis]) -> bool:
+    """Whether the axes of each group may run as one."""
     return all(all_collapsible([operand], (), group) for group in groups)
 
 
@@ -82,10 +79,10 @@ def dot_kernel(graph: Graph, group, escapes: set[int]) -> tuple[list, tuple[Axis
         if not all_collapsible([*values, *operand], indices, getattr(axes, which)):
             axes.split_outer(which)
     stages, scratch = [], {}
-    if not _tile_readable(a, (axes.k,), ()):
+    if not _one_loop(a, axes.k):
         stage, a, scratch["sa"] = _pack(a, [*axes.m, *axes.k], "sa")
         stages.append(stage)
-    if not _tile_readable(b, (axes.k, axes.n), axes.n):
+    if not _one_loop(b, axes.k, axes.n):
         stage, b, scratch["sb"] = _pack(b, [*axes.k, *axes.n], "sb")
         stages.append(stage)
     extents = {}

@@ -11,7 +11,8 @@ from mlc_strategies.draws import RandomDraws
 from mlc.core import dtype as dt
 from mlc.core.dims import TensorType
 from mlc.graph import verify
-from mlc.kernel.schedule import CHUNK, DOT_CHUNK, MANY_POINTS
+from mlc.kernel.schedule import CHUNK, MANY_POINTS
+from mlc.kernel.tiling import DOT_CHUNK
 from mlc.ops.base import CONTRACTION, REDUCTION, REGISTRY, Domain
 
 PALETTE = Palette((1, 7, 8), boundaries.MOST)

@@ -1,0 +1,161 @@
+"""Schedules of contractions: how large the register tile is, what is copied first, how deep a partial sum goes.
+
+A choice is a function of the contraction (shapes, dtypes, strides) and the target. The loops around the tile are those of BLIS where
+they were measured to help: panels of n columns outside, tiles of m rows inside, the panel of b copied where it would not stay in cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mlc.core import expr as ex
+from mlc.core.expr import Expr
+from mlc.core.text import Reader
+from mlc.kernel.ir import Dot
+
+# The k loop of a contraction keeps its accumulators for at most this many steps, then they are added to those of the steps before.
+DOT_CHUNK = 1024
+# An epilogue of more instructions than this runs in a loop over the tile's sums, instead of once for every register.
+LIGHT_EPILOGUE = 6
+# From so many bytes on, a right operand that many rows use is copied panel by panel: its rows lie on too many pages.
+PACK_BYTES, PACK_ROWS, PACK_ROWS_ALIASED, ALIAS_BYTES = 1 << 20, 256, 96, 4096
+# So much of a panel stays in L1.
+L1_BYTES = 32 * 1024
+# Few rows stream the right operand: so many rows of it a pass, and so many columns whose sums stay in L1.
+STREAM_ROWS, STREAM_COLUMNS, STREAM_LEAST = 4, 2048, 128
+
+
+@dataclass(frozen=True)
+class TileSchedule:
+    """The register tile of a contraction: m x n accumulators in vectors of `width`.
+
+    `pack` names the operands that are copied first: b a panel of n columns, a m rows. `staged`: the sums go to scratch, and a loop over
+    it stores what follows from them. `stream` > 0: no tile, but sums of m rows and n columns in scratch, to which so many steps of k
+    are added a pass, so that b is read once and in order.
+    """
+
+    m: int
+    n: int
+    width: int
+    stream: int = 0
+    pack: str = ""
+    staged: bool = False
+
+    def text(self) -> str:
+        found = [f"tile m:{self.m} n:{self.n} k:{DOT_CHUNK} by {self.width}"]
+        found += [f"stream {self.stream}"] if self.stream else []
+        found += [f"pack {self.pack}"] if self.pack else []
+        return " ".join(found + ["staged"] * self.staged)
+
+
+def read_tile(reader: Reader) -> TileSchedule:
+    """What follows the word `tile`. Raises ParseError, also for another order of summation than this version's."""
+    sizes = []
+    for name in "mn":
+        reader.expect(name)
+        reader.expect(":")
+        sizes.append(reader.integer())
+    reader.expect("k")
+    reader.expect(":")
+    expect_steps(reader, DOT_CHUNK)
+    reader.expect("by")
+    width = reader.integer()
+    stream = reader.integer() if reader.accept("stream") else 0
+    pack = reader.take("name") if reader.accept("pack") else ""
+    return TileSchedule(*sizes, width, stream, pack, reader.accept("staged"))
+
+
+def expect_steps(reader: Reader, steps: int) -> None:
+    if reader.peek() != str(steps):
+        reader.fail(f"a partial sum has {steps} steps, found {reader.peek() or 'the end'!r}")
+    reader.next()
+
+
+def dot_chunk(depth: int) -> int:
+    """Steps of k that make one partial sum of a contraction this deep; the last may have fewer. Depths that differ little share code."""
+    return -(-depth // max(1, -(-depth // DOT_CHUNK)))
+
+
+# --------------------------------------------------------------------------- choices
+def _loads(expr: Expr) -> list[Expr]:
+    return [e for e in ex.topological([expr]) if e.op == "load"]
+
+
+def _row_bytes(dot: Dot) -> int:
+    """Bytes from one step of k to the next in b."""
+    return max((abs(e.attr[1].coefficient(dot.k[0])) * e.dtype.itemsize for e in _loads(dot.b)), default=0)
+
+
+def _packs(dot: Dot) -> str:
+    """What has to be copied (no tile could read it) or had better be."""
+    (_, rows), (name, columns), (_, depth) = dot.m, dot.n, dot.k
+    pack = ""
+    if rows > 1 and columns > 64 and any(e.args for e in ex.topological([dot.a])):
+        pack += "a"  # each row is read for every panel of columns: convert it once
+    total = columns * depth * max(dot.b.dtype.itemsize, 1)
+    large = total >= PACK_BYTES and (rows >= PACK_ROWS or (rows >= PACK_ROWS_ALIASED and _row_bytes(dot) % ALIAS_BYTES == 0))
+    computed = rows >= 32 and any(e.args for e in ex.topological([dot.b]))
+    if large or computed or any(e.attr[1].coefficient(name) not in (0, 1) for e in _loads(dot.b)):
+        pack += "b"
+    return "" if dot.panels else pack
+
+
+def _spans(extent: int, size: int) -> Iterator[tuple[int, int]]:
+    """(how many, how large) of the pieces that cover an extent."""
+    if extent // size:
+        yield extent // size, size
+    if extent % size:
+        yield 1, extent % size
+
+
+def _estimate(dot: Dot, m: int, n: int, width: int, packed: bool) -> tuple[float, int]:
+    """Cycles that the tiles take, and vectors of code: fmas and loads two a cycle, b from L2 where its panel is larger than L1."""
+    (_, rows), (_, columns), (_, depth) = dot.m, dot.n, dot.k
+    cycles, code = 0.0, 0
+    for count, c in _spans(columns, n):
+        vectors = -(-c // width)
+        far = depth * c * dot.dtype.itemsize > L1_BYTES
+        for times, r in _spans(rows, m):
+            step = max(r * vectors / 2, (r + vectors) / 2, 6.0, 2.5 * vectors if far else 0.0) + (1.5 if far and not packed else 0.0)
+            cycles += count * times * (depth * step + 10 + r * vectors)
+            code += r * vectors
+    return cycles, code
+
+
+def _candidates(dot: Dot, width: int, registers: int) -> Iterator[tuple[int, int]]:
+    """Tiles whose accumulators leave room for a row of b and one of a."""
+    (_, rows), (_, columns), _ = dot.m, dot.n, dot.k
+    most = -(-columns // width)
+    budget = 24 if registers >= 32 else 12
+    for vectors in range(1, min(most, budget // 2) + 1):
+        for m in range(1, min(rows, 14) + 1):
+            if m * vectors > budget or (m * vectors + vectors + 1 > registers) or (vectors > 4 and m < min(rows, budget // vectors)):
+                continue
+            panels = -(-most // vectors)
+            even = -(-columns // panels)  # as many panels, but of one size
+            yield m, even if columns % even == 0 else vectors * width
+
+
+def tile_schedule(dot: Dot, vector_bytes: int, registers: int) -> TileSchedule:
+    """The fastest tile by estimate; among those within a few percent, the one with the least code."""
+    width = max(1, vector_bytes // max(dot.dtype.itemsize, 1))
+    (_, rows), (_, columns), (_, depth) = dot.m, dot.n, dot.k
+    pack = _packs(dot)
+    heavy = sum(1 for e in ex.topological([p.value for p in dot.puts]) if e.args) > LIGHT_EPILOGUE
+    if rows <= 1 and columns >= STREAM_LEAST and not pack and not dot.panels:
+        return TileSchedule(max(1, rows), min(columns, STREAM_COLUMNS), 4 * width, STREAM_ROWS, "", True)
+    if min(rows, columns) < 1:
+        return TileSchedule(1, 1, width)
+    found = []
+    for m, n in _candidates(dot, width, registers):
+        if dot.panels and n != min(dot.panels, columns):
+            continue
+        found.append((*_estimate(dot, m, n, width, "b" in pack or bool(dot.panels)), -m * n, m, n))
+    if not found:
+        vectors = -(-min(dot.panels, columns) // width)
+        found = [(0.0, 0, 0, max(1, min(rows, (24 if registers >= 32 else 12) // vectors)), min(dot.panels, columns))]
+    best = min(found)[0]
+    *_, m, n = min((code, cycles, area, m, n) for cycles, code, area, m, n in found if cycles <= 1.03 * best)
+    staged = depth > DOT_CHUNK or (heavy and m * -(-n // width) > 2)
+    return TileSchedule(m, n, width, 0, pack, staged)

@@ -1,0 +1,189 @@
+"""Contractions as loops: panels of columns, in them tiles of rows, in those chunks of k, in those the register tile.
+
+    nt   panels of n columns            (the panel of b is copied here, if it is)
+    mt   m rows of it                   (the rows of a are copied here, if they are)
+    kt   chunks of k, if there are several: their sums are added up in scratch
+         the register tile
+
+Remainders get tiles of their own size. Few rows have no tile: sums of a block of columns stay in scratch (L1), and b streams past them.
+Sums start at zero; a chunk is one fma after the other in the order of k, and chunks are added in order, whatever the loops around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mlc.core import expr as ex
+from mlc.core.affine import Affine
+from mlc.core.expr import Expr
+from mlc.kernel.axes import rebase
+from mlc.kernel.ir import Dot
+from mlc.kernel.tiling import TileSchedule, dot_chunk
+from mlc.loop.ir import Buffer, Decl, For, Stmt, Store, Tile, load
+
+# A place along an axis: where it starts, and how many.
+Span = tuple[Affine, int]
+# Loops that only copy or store take vectors of so many registers.
+WIDE = 2
+
+
+def _at(name: str, step: int = 1) -> Affine:
+    return Affine(0, ((name, step),))
+
+
+class DotLoops:
+    """Emits one `Dot`. `fresh` makes names of variables, `buffer_name` those of scratch; `scratch` is what it needs."""
+
+    def __init__(self, dot: Dot, plan: TileSchedule, fresh: Callable[[str], str], buffer_name: Callable[[str], str]):
+        self.dot, self.plan, self.fresh, self.buffer_name = dot, plan, fresh, buffer_name
+        (self.m, self.rows), (self.n, self.columns), (self.k, self.depth) = dot.m, dot.n, dot.k
+        self.chunk = dot_chunk(self.depth)
+        self.deep = self.depth > self.chunk
+        self.scratch: list[Buffer] = []
+        m, n = min(plan.m, self.rows), min(plan.n, self.columns)
+        staged = plan.staged or self.deep or plan.stream
+        self.sums = self._buffer("sums", m * n) if staged else ""
+        self.part = self._buffer("part", m * n) if plan.stream and self.deep else self.sums
+        self.left = self._buffer("a", m * self.depth) if "a" in plan.pack else ""
+        self.right = self._buffer("b", self.depth * n) if "b" in plan.pack else ""
+
+    def _buffer(self, name: str, size: int) -> str:
+        self.scratch.append(Buffer(self.buffer_name(name), self.dot.dtype, size, "scratch"))
+        return self.scratch[-1].name
+
+    def run(self, kind: str = "serial") -> list[Stmt]:
+        """The whole contraction; `kind` is that of the outermost loop."""
+        block = self._stream if self.plan.stream else self._panel
+        return self._blocks("nt", self.columns, self.plan.n, block, kind)
+
+    # ----------------------------------------------------------------- helpers
+    def _blocks(self, name: str, extent: int, size: int, body: Callable[[Span], list[Stmt]], kind: str = "serial") -> list[Stmt]:
+        """body(span) for whole spans of `size`, and for what is left."""
+        found: list[Stmt] = []
+        if extent // size:
+            var = self.fresh(name)
+            found.append(For(var, extent // size, tuple(body((_at(var, size), size))), kind))
+        if extent % size:
+            found.extend(body((Affine(extent - extent % size), extent % size)))
+        return found
+
+    def _lanes(self, name: str, count: int, body: Callable[[Affine], list[Stmt]], width: int) -> For:
+        var = self.fresh(name)
+        return For(var, count, tuple(body(_at(var))), *(("vector", width) if width > 1 else ()))
+
+    def _load(self, buffer: str, index: Affine) -> Expr:
+        return load(buffer, self.dot.dtype, index)
+
+    def _stores(self, row: Affine, column: Affine) -> list[Stmt]:
+        """What is stored of var(dot.name), which is the sum at this row and column."""
+        at = {self.m: row, self.n: column}
+        values = rebase([p.value for p in self.dot.puts], at)
+        return [Store(p.target, p.index.substitute(at), v) for p, v in zip(self.dot.puts, values)]
+
+    def _zero(self, buffer: str, size: int) -> For:
+        zero = ex.const(0, self.dot.dtype)
+        return self._lanes("z", size, lambda z: [Store(buffer, z, zero)], self.plan.width * WIDE)
+
+    def _finish(self, rows: Span, columns: Span) -> list[Stmt]:
+        """Store what follows from the sums in scratch."""
+        def at(row: Affine, width: int) -> For:
+            def body(c: Affine) -> list[Stmt]:
+                total = self._load(self.sums, row * columns[1] + c)
+                return [Decl(self.dot.name, self.dot.dtype, width, total), *self._stores(rows[0] + row, columns[0] + c)]
+            return self._lanes("c", columns[1], body, width)
+        if rows[1] == 1:
+            return [at(Affine(), self.plan.width)]
+        var = self.fresh("r")
+        return [For(var, rows[1], (at(_at(var), self.plan.width),))]
+
+    # ----------------------------------------------------------------- tiles
+    def _panel(self, columns: Span) -> list[Stmt]:
+        found = [self._pack_right(columns)] if self.right else []
+        return found + self._blocks("mt", self.rows, self.plan.m, lambda rows: self._tile(rows, columns))
+
+    def _pack_right(self, columns: Span) -> For:
+        """The panel of b, contiguous: element (k, c) at k * columns + c."""
+        k = self.fresh("k")
+
+        def body(c: Affine) -> list[Stmt]:
+            (value,) = rebase([self.dot.b], {self.k: _at(k), self.n: columns[0] + c})
+            return [Store(self.right, _at(k, columns[1]) + c, value)]
+        return For(k, self.depth, (self._lanes("c", columns[1], body, self.plan.width),))
+
+    def _pack_left(self, rows: Span) -> For:
+        """Rows of a, contiguous: element (r, k) at r * depth + k."""
+        r = self.fresh("r")
+
+        def body(k: Affine) -> list[Stmt]:
+            (value,) = rebase([self.dot.a], {self.m: rows[0] + _at(r), self.k: k})
+            return [Store(self.left, _at(r, self.depth) + k, value)]
+        return For(r, rows[1], (self._lanes("k", self.depth, body, self.plan.width * WIDE),))
+
+    def _operands(self, rows: Span, columns: Span, start: Affine) -> tuple[Expr, Expr]:
+        """a(r, k) and b(k, c) of a tile, from step `start` on."""
+        r, c, k = _at("r"), _at("c"), start + _at("k")
+        a, b = rebase([self.dot.a, self.dot.b], {self.m: rows[0] + r, self.n: columns[0] + c, self.k: k})
+        if self.left:
+            a = self._load(self.left, r * self.depth + k)
+        if self.right:
+            b = self._load(self.right, k * columns[1] + c)
+        elif self.dot.panels:
+            (b,) = rebase([self.dot.b], {self.k: k, self.n: columns[0] + c}, lambda name, index, moved: self._in_panel(name, index, columns, k))
+        return a, b
+
+    def _in_panel(self, name: str, index: Affine, columns: Span, k: Affine) -> Expr:
+        """b(k, c) where b is stored in panels and these columns are one of them. `index` starts at the first column of a block, maybe."""
+        dtype = next(e.dtype for e in ex.topological([self.dot.b]) if e.op == "load" and e.attr[0] == name)
+        first = index.substitute({self.k: Affine(), self.n: columns[0]})
+        return load(name, dtype, first * self.depth + k * columns[1] + _at("c"))
+
+    def _tile(self, rows: Span, columns: Span) -> list[Stmt]:
+        def part(name: str, start: Affine, steps: int, body: list[Stmt]) -> Tile:
+            a, b = self._operands(rows, columns, start)
+            return Tile(name, self.dot.dtype, "r", rows[1], "c", columns[1], "k", steps, self.plan.width, a, b, tuple(body))
+
+        found: list[Stmt] = [self._pack_left(rows)] if self.left else []
+        if not self.sums:
+            return [*found, part(self.dot.name, Affine(), self.depth, self._stores(rows[0] + _at("r"), columns[0] + _at("c")))]
+        name = self.fresh(self.dot.name + ".p")
+        place, new = _at("r", columns[1]) + _at("c"), ex.var(name, self.dot.dtype)
+        if not self.deep:
+            found.append(part(name, Affine(), self.depth, [Store(self.sums, place, new)]))
+        else:
+            total = ex.make("add", self.dot.dtype, (self._load(self.sums, place), new))
+            found.append(self._zero(self.sums, rows[1] * columns[1]))
+            found += self._blocks("kt", self.depth, self.chunk, lambda span: [part(name, span[0], span[1], [Store(self.sums, place, total)])])
+        return found + self._finish(rows, columns)
+
+    # ----------------------------------------------------------------- few rows
+    def _stream(self, columns: Span) -> list[Stmt]:
+        """Sums of all rows and of a block of columns, in scratch, while b streams past."""
+        size = self.rows * columns[1]
+
+        def chunk(steps: Span) -> list[Stmt]:
+            found = [self._zero(self.part, size)]
+            found += self._blocks("kb", steps[1], self.plan.stream, lambda span: self._pass((steps[0] + span[0], span[1]), columns))
+            if self.deep:
+                found.append(self._lanes("z", size, lambda z: [Store(self.sums, z, ex.make(
+                    "add", self.dot.dtype, (self._load(self.sums, z), self._load(self.part, z))))], self.plan.width))
+            return found
+        begin = [self._zero(self.sums, size)] if self.deep else []
+        return [*begin, *self._blocks("kt", self.depth, self.chunk, chunk), *self._finish((Affine(), self.rows), columns)]
+
+    def _pass(self, steps: Span, columns: Span) -> list[Stmt]:
+        """Some steps of k for all sums of the block."""
+        dtype = self.dot.dtype
+
+        def body(c: Affine) -> list[Stmt]:
+            found: list[Stmt] = []
+            for row in range(self.rows):
+                place = c + row * columns[1]
+                total = self._load(self.part, place)
+                for step in range(steps[1]):
+                    at = {self.m: Affine(row), self.n: columns[0] + c, self.k: steps[0] + step}
+                    a, b = rebase([self.dot.a, self.dot.b], at)
+                    total = (ex.make("fma", dtype, (a, b, total)) if dtype.is_float
+                             else ex.make("add", dtype, (total, ex.make("mul", dtype, (a, b)))))
+                found.append(Store(self.part, place, total))
+            return found
+        return [self._lanes("c", columns[1], body, self.plan.width)]

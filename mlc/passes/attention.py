@@ -17,7 +17,7 @@ from mlc.core.expr import Expr
 from mlc.graph.analysis import live_nodes, users
 from mlc.graph.graph import Graph
 from mlc.graph.text import value_names
-from mlc.kernel.schedule import DOT_CHUNK
+from mlc.kernel.tiling import DOT_CHUNK
 from mlc.ops.base import CONTRACTION, INJECTIVE, OPAQUE, REDUCTION, op
 from mlc.ops.contraction import free_axes
 from mlc.passes.access import Index, Inliner, flat_index, is_stored, loads_of, view_base

@@ -7,6 +7,7 @@ There is no `__jax_array__` here: without it, `W @ t` with a JAX `W` reaches `__
 from __future__ import annotations
 
 import math
+import operator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -85,7 +86,7 @@ class Array:
     def __index__(self) -> int:
         value = self.concrete("index", "sizes, axes and indices must be known when the function is recorded: make the argument static "
                                        "(static_argnums)")
-        return value[()].__index__()
+        return operator.index(value[()])
 
     def item(self, *index: int):
         """A Python scalar; lazy arrays only."""

@@ -17,6 +17,7 @@ from mlc.core.errors import ShapeError, TraceError, UnsupportedError
 from mlc.frontend import binary
 from mlc.frontend.api import public
 from mlc.frontend.array import Array
+from mlc.frontend.creation import asarray
 from mlc.frontend.manipulation import _shaped, joined, part, sliced
 from mlc.frontend.primitives import array_of, full, select
 from mlc.frontend.promotion import as_array, broadcast, checked, convert, promote, promote_dtypes, to_inexact
@@ -277,7 +278,7 @@ class AtIndex:
 
     def _update(self, name: str, value: object, function: Callable) -> Array:
         try:
-            return self._write(value, function)
+            return self._write(asarray(value) if isinstance(value, (list, tuple)) else value, function)
         except (ShapeError, TraceError) as error:
             locate(error, f"at[...].{name}")
             raise

@@ -33,10 +33,10 @@ _LATER = ("sort", "argsort", "cumsum", "cumprod", "nonzero", "searchsorted", "vi
 
 def _operator(function: Callable, reflected: bool):
     if reflected:
-        def method(self, other, *modulo):
+        def method(self, other):
             return function(other, self) if is_operand(other) else NotImplemented
     else:
-        def method(self, other, *modulo):
+        def method(self, other):
             return function(self, other) if is_operand(other) else NotImplemented
     return method
 
@@ -82,8 +82,10 @@ def _later(name: str):
     return method
 
 
-def _ipow(self, other, modulo=None):
-    return binary.power(self, other) if is_operand(other) else NotImplemented
+def _round(self, ndigits: int | None = None):
+    """As Python's `round`: an integer unless digits are asked for."""
+    rounded = unary.round_(self, ndigits or 0)
+    return creation.astype(rounded, int) if ndigits is None and self.type.dtype.is_float else rounded
 
 
 def install() -> None:
@@ -100,8 +102,7 @@ def install() -> None:
             setattr(Array, name, _method(function))
     for name in _LATER:
         setattr(Array, name, _later(name))
-    Array.__pow__ = _ipow
-    Array.__round__ = lambda self, ndigits=None: unary.round_(self, ndigits or 0)
+    Array.__round__ = _round
     Array.__getitem__ = _getitem
     Array.reshape, Array.transpose = _reshape, _transpose
     Array.at = property(indexing.At)

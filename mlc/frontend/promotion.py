@@ -191,7 +191,7 @@ def result_kind(values: Sequence[object]) -> tuple[DType, bool]:
 
 
 def _warn_if_widened(values: Sequence[object], kinds: Sequence[tuple[DType, bool]]) -> None:
-    scalars = [v.node in v.trace.wide_scalars if isinstance(v, Tracer) else not isinstance(v, Array) and np.ndim(v) == 0 and kind == (dt.f64, False)
+    scalars = [v.node in v._trace.wide_scalars if isinstance(v, Tracer) else not isinstance(v, Array) and np.ndim(v) == 0 and kind == (dt.f64, False)
                for v, kind in zip(values, kinds)]
     if not any(scalars):
         return

@@ -23,29 +23,29 @@ from mlc.graph.graph import Graph
 class Tracer(Array):
     """The value of a node while a function is recorded: shape and dtype are known, data is not."""
 
-    __slots__ = ("node", "trace")
+    __slots__ = ("_trace", "node")
 
     def __init__(self, trace: Trace, node: int, type: TensorType, weak: bool):
-        self.trace, self.node, self.type, self.weak = trace, node, type, weak
+        self._trace, self.node, self.type, self.weak = trace, node, type, weak
 
     def __repr__(self) -> str:
         return f"Tracer({self.type}{'*' if self.weak else ''})"
 
     def splat(self) -> Literal | None:
-        node = self.trace.graph.nodes[self.node]
+        node = self._trace.graph.nodes[self.node]
         return node.attrs["value"] if node.is_splat else None
 
     @property
     def origin(self) -> str:
         """Where it was made: ` made at model.py:3 (f)`, or which parameter it is."""
-        node = self.trace.graph.nodes[self.node]
+        node = self._trace.graph.nodes[self.node]
         if node.op.name == "parameter":
-            return f"parameter {node.attrs['name']} of {self.trace.what}"
-        return f"made{f' at {node.meta}' if node.meta else ''} while {self.trace.what} was recorded"
+            return f"parameter {node.attrs['name']} of {self._trace.what}"
+        return f"made{f' at {node.meta}' if node.meta else ''} while {self._trace.what} was recorded"
 
     def concrete(self, how: str, instead: str) -> None:
         """Refuse to become a Python or NumPy value."""
-        self.trace.use(self)
+        self._trace.use(self)
         error = TraceError(
             f"{how}{at_here()}: the value {self.type} is traced (it stands for every input, so it has no data yet); {instead}")
         error.complete = True
@@ -75,14 +75,14 @@ class Trace:
 
     def use(self, x: Tracer) -> int:
         """The node id of a tracer of this trace. TraceError for one that leaked out of another."""
-        if x.trace is not self or not self.open:
+        if x._trace is not self or not self.open:
             refuse_leaked(x)
         return x.node
 
     def operand(self, x: Array) -> int:
         """The node id of any array: foreign data becomes a constant."""
         if type(x) is Tracer:
-            return x.node if x.trace is self and self.open else self.use(x)
+            return x.node if x._trace is self and self.open else self.use(x)
         return self.graph.constant(x.eval(), meta=here())
 
     def emit(self, op: str, operands: Sequence[Array], attrs: Mapping[str, Any] | None, type: TensorType | None, weak: bool) -> Tracer:
@@ -99,7 +99,7 @@ class Trace:
 
 def refuse_leaked(x: Tracer) -> None:
     """Raise the TraceError of a tracer that is used outside of its own recording."""
-    if not x.trace.open:
+    if not x._trace.open:
         when = "after that recording ended"
     elif current_trace() is None:
         when = "on a thread that does not record it"

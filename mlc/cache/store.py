@@ -20,6 +20,7 @@ import re
 import secrets
 import stat
 import struct
+import sys
 import time
 import warnings
 from dataclasses import dataclass
@@ -178,7 +179,7 @@ class Cache:
     def _warn(self, kind: str, what: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            warnings.warn(f"compilation cache {self.directory!r} {what} ({SETTING})", CacheWarning, stacklevel=3)
+            _say(f"compilation cache {self.directory!r} {what} ({SETTING})")
 
     def _entries(self) -> list[tuple[float, int, str]]:
         """(time of last use, size, path) of every entry."""
@@ -225,6 +226,14 @@ class Cache:
             self.counters.evicted += _unlink(path)
 
 
+def _say(message: str) -> None:
+    """Warn; under `-W error` the message goes to stderr, since no state of the folder may stop a program that is right without it."""
+    try:
+        warnings.warn(message, CacheWarning, stacklevel=4)
+    except CacheWarning:
+        print(f"CacheWarning: {message}", file=sys.stderr)
+
+
 def _open_entry(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
 
@@ -257,7 +266,7 @@ def _unpack(content: bytes, key: str) -> bytes | None:
 
 
 def _problem(directory: str) -> str | None:
-    """Why the directory cannot be used, after creating it if it is missing."""
+    """Why the directory cannot be used, after creating it if it is missing. One that can only be read is used for what it holds."""
     for _ in range(10):  # a folder that someone removes at this moment looks like other problems: believe only what stays
         problem = _problem_now(directory)
         if problem is None:
@@ -278,7 +287,7 @@ def _problem_now(directory: str) -> str | None:
             return "it belongs to another user"
         if stat.S_IMODE(status.st_mode) != 0o700:
             return f"its mode is {stat.S_IMODE(status.st_mode):04o}, not 0700; `chmod 700` it"
-    return None if os.access(directory, os.R_OK | os.W_OK | os.X_OK) else "it is not writable"
+    return None if os.access(directory, os.R_OK | os.X_OK) else "it is not readable"
 
 
 def default_directory() -> str | None:
@@ -311,7 +320,7 @@ def _cache(directory: str | None, max_bytes: int, explicit: bool) -> Cache:
 
 @functools.cache
 def _warn_homeless() -> None:
-    warnings.warn(f"compilation cache not used: neither XDG_CACHE_HOME nor HOME names a folder ({SETTING})", CacheWarning, stacklevel=3)
+    _say(f"compilation cache not used: neither XDG_CACHE_HOME nor HOME names a folder ({SETTING})")
 
 
 def cache_key(graph: str, *, pipeline: str, target: str, tuning: str = "", extra: object = None) -> str:

@@ -1,5 +1,6 @@
 """The persistent cache: right or empty, whatever happens to its folder; and quiet about it."""
 
+import errno
 import os
 import resource
 import shutil
@@ -372,11 +373,39 @@ def test_a_folder_of_another_user_is_refused(folder, monkeypatch):
         Cache(folder, explicit=True)
 
 
-def test_a_folder_that_is_not_writable_is_refused(folder, monkeypatch):
+def test_a_folder_that_is_not_readable_is_refused(folder, monkeypatch):
     folder.mkdir(0o700)
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # a read-only file system; root may write to the rest
-    with pytest.raises(OptionError, match="not writable"):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may read everything
+    with pytest.raises(OptionError, match="not readable"):
         Cache(folder, explicit=True)
+
+
+def test_a_read_only_file_system_is_used_for_what_it_holds(folder, monkeypatch):
+    Cache(folder, explicit=True).put("k", DATA)
+    opened = os.open
+
+    def read_only(path, flags, *mode, **more):
+        if flags & os.O_CREAT:
+            raise OSError(errno.EROFS, "Read-only file system")
+        return opened(path, flags, *mode, **more)
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
+    monkeypatch.setattr(os, "open", read_only)
+    cache = Cache(folder, explicit=True)
+    assert cache.get("k") == DATA
+    with pytest.warns(CacheWarning, match="not written: Read-only file system") as caught:
+        assert not cache.put("new", DATA) and not cache.put("other", DATA)
+    assert len(caught) == 1
+
+
+def test_damage_stops_no_program_that_turns_warnings_into_errors(cache, capsys):
+    cache.put("k", DATA)
+    with open(cache._path("k"), "wb") as file:
+        file.write(b"damaged")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert cache.get("k") is None
+    assert "CacheWarning: " in capsys.readouterr().err
+    assert cache.put("k", DATA) and cache.get("k") == DATA
 
 
 def test_missing_parents_are_made(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlc_strategies.attention import attention
 from mlc_strategies.recipe import Builder
 
 from mlc.core.dims import TensorType
@@ -159,4 +160,4 @@ def read_elsewhere(b: Builder, dtype: DType) -> int | None:
     return None if moved is None else b.emit(b.draws.choice(["sub", "add", "mul", "max"]), [moved, other] if b.draws.chance(0.5) else [other, moved])
 
 
-IDIOMS = [diamond, reduce_and_broadcast, softmax, dense_layer, gelu, layer_norm, read_elsewhere, read_elsewhere]
+IDIOMS = [diamond, reduce_and_broadcast, softmax, dense_layer, gelu, layer_norm, read_elsewhere, read_elsewhere, attention, attention]

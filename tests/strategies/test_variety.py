@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from mlc_strategies import Config, Palette, build, values
+from mlc_strategies.attention import attention
 from mlc_strategies.draws import RandomDraws
 from mlc_strategies.idioms import read_elsewhere
 from mlc_strategies.recipe import LEAVES, Builder
@@ -16,6 +17,9 @@ from mlc_strategies.variations import twin
 from mlc.core import dtype as dt
 from mlc.core.dims import TensorType
 from mlc.graph import print_graph, verify
+from mlc.kernel.text import print_kernel
+from mlc.passes.kernelize import partition
+from mlc.passes.pipeline import run_pipeline
 from mlc.passes.simplify import RULES
 
 
@@ -132,3 +136,16 @@ def test_special_arguments_have_ties():
     rng = np.random.default_rng(0)
     tied = sum(len(np.unique(values.special(rng, TensorType((64,), dt.f32)).view(np.uint32))) <= 4 for _ in range(60))
     assert 8 < tied < 40
+
+
+def test_attention_is_generated_in_many_forms_most_of_which_become_one_kernel():
+    made, kernels, ops = 0, 0, set()
+    for seed in range(80):
+        b = Builder(RandomDraws(random.Random(seed)), Config(Palette.number(seed), dtypes=(dt.f32,)), seed=seed)
+        result = attention(b, dt.f32)
+        if result is not None:
+            made += 1
+            kernels += any("attend %" in print_kernel(k) for k in partition(run_pipeline(b.graph.set_outputs([result]))[0]).kernels())
+            ops |= {node.op.name for node in b.graph.nodes}
+    assert made > 40 and kernels > made / 2, (made, kernels)
+    assert {"dot_general", "exp", "div", "mul", "transpose", "broadcast_in_dim", "select", "iota", "add"} <= ops

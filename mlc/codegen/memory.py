@@ -83,6 +83,8 @@ def load(k: KernelEmitter, node: Expr) -> Value:
         b, dtype = k.b, node.dtype
         if lanes == 1:
             text = b.emit(level, f"load {memory_text(dtype, 1)}, ptr {pointer}, align {grain}")
+        elif down := _turned_loop(k, name, index, stride):
+            text = _turned_load(k, level, buffer, index, down)
         elif stride in (1, -1):
             text = _vector_load(b, level, memory_text(dtype, 1), pointer, grain, lanes, active, stride)
         else:
@@ -141,6 +143,64 @@ def _shuffled_load(b: Builder, level: int, scalar: str, pointer: str, size: int,
         order = [lanes + p - start if start <= p < start + lanes else i for i, p in enumerate(positions)]
         result = shuffle(b, level, vector, result or "poison", part, order)
     return result
+
+
+# --------------------------------------------------------------------------- transposes in registers
+def _turned_loop(k: KernelEmitter, name: str, index: Affine, stride: int) -> str:
+    """The unrolled loop along which a load that jumps from lane to lane is contiguous: "" if there is none."""
+    if abs(stride) > 1 and k.unrolled and k.lane.lanes >= 4 and k.buffers[name].role in ("in", "scratch") and not k.dirty.get(name):
+        for var, extent in k.unrolled.items():
+            if extent > 1 and index.coefficient(var) == 1 and var != k.lane.var:
+                return var
+    return ""
+
+
+def _turned_load(k: KernelEmitter, level: int, buffer: Buffer, index: Affine, down: str) -> str:
+    """A load of a tile: what each lane reads in all iterations of the unrolled loop `down` is contiguous, so it is loaded as a
+    vector, and the square of them is transposed once for all of those iterations."""
+    b, lane, here = k.b, k.lane, k.indices[down].offset
+    side, stride = lane.lanes, index.coefficient(lane.var)
+    first = here // side * side
+    pointer, grain, _ = _address(k, buffer, index, first - here)
+    key = ("turned", pointer, k.version.get(buffer.name, 0), side, lane.active, stride)
+    found = b.tables[level].get(key)
+    if found is None:
+        scalar, count = memory_text(buffer.dtype, 1), min(side, k.unrolled[down] - first)
+        rows = []
+        for i in range(lane.active):
+            row, grain, _ = _address(k, buffer, index, first - here + i * stride)
+            rows.append(_vector_load(b, level, scalar, row, grain, side, count, 1))
+        rows += ["zeroinitializer"] * (side - lane.active)
+        found = b.tables[level][key] = _transpose(b, level, vector_text(scalar, side), rows, min(side, max(1, 16 // buffer.dtype.itemsize)))
+    return found[here - first]
+
+
+def _transpose(b: Builder, level: int, type_: str, rows: list[str], group: int) -> list[str]:
+    """The columns of a square of vectors: first within groups of lanes (of 16 bytes, which unpack instructions interleave), then whole groups."""
+    side = len(rows)
+    halves_ = [[start + i for start in range(0, side, group) for i in range(first, first + group // 2)] for first in (0, group // 2)]
+    mixed = [[i for at in half for i in (at, side + at)] for half in halves_]
+    for _ in range(group.bit_length() - 1):
+        rows = [shuffle(b, level, type_, rows[start + i], rows[start + i + group // 2], order)
+                for start in range(0, side, group) for i in range(group // 2) for order in mixed]
+    columns: list[str] = [""] * side
+    for c in range(group):
+        for q, text in enumerate(_gather_groups(b, level, type_, rows[c::group], group)):
+            columns[q * group + c] = text
+    return columns
+
+
+def _gather_groups(b: Builder, level: int, type_: str, rows: list[str], group: int) -> list[str]:
+    """Vector q: group q of every row, where a row has as many groups as there are rows; by even and odd groups of pairs."""
+    if len(rows) == 1:
+        return rows
+    lists = [rows]
+    while len(lists[0]) > 1:
+        side = len(rows) * group
+        picks = [[start + i for start in range(odd * group, 2 * side, 2 * group) for i in range(group)] for odd in (0, 1)]
+        pairs = [list(zip(one[::2], one[1::2])) for one in lists]
+        lists = [[shuffle(b, level, type_, x, y, pick) for x, y in pair] for pick in picks for pair in pairs]
+    return [one[0] for one in lists]
 
 
 def store(k: KernelEmitter, stmt: Store) -> None:

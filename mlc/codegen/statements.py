@@ -33,6 +33,7 @@ class KernelEmitter:
         self.env: dict[str, Value] = {}
         self.indices: dict[str, Index] = {}
         self.lane: Lane | None = None
+        self.unrolled: dict[str, int] = {}  # the extents of open loops that are emitted once an iteration
         # A load is the same value again while its buffer's version is, and is never hoisted above the buffer's `dirty` level.
         self.version: dict[str, int] = {}
         self.dirty: dict[str, int] = {}
@@ -174,9 +175,12 @@ class KernelEmitter:
             for name in self.effects(stmt)[1]:
                 self.version[name] = self.version.get(name, 0) + 1
         elif stmt.extent == 1 or (stmt.kind == "unroll" and stmt.extent * _cost(stmt.body) <= UNROLL_LIMIT):
+            if stmt.kind == "unroll":
+                self.unrolled[stmt.var] = stmt.extent
             for i in range(stmt.extent):
                 self.indices[stmt.var] = Index(None, i)
                 self.body(stmt.body)
+            self.unrolled.pop(stmt.var, None)
         else:
             self.counted(stmt, "0", str(stmt.extent), 1, lambda: self.body(stmt.body))
         self.restore_indices({stmt.var: outer})

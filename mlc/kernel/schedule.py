@@ -17,6 +17,7 @@ from mlc.core.text import Reader
 from mlc.kernel.attention import AttendSchedule, attend_schedule, read_attend
 from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Stage
 from mlc.kernel.parallel import Parallel, parallel_axes
+from mlc.kernel.plain import SweepSchedule, TransposeSchedule, read_sweep, read_transpose, sweep_schedule, transpose_schedule
 from mlc.kernel.tiling import TileSchedule, expect_steps, read_tile, tile_schedule
 
 # A partial sum takes at most this many steps per lane before it is added to the next level: the error grows with the log.
@@ -49,7 +50,7 @@ class Schedule:
     rows or one stage, else of each stage, ("", 0) for one that is not cut; () if nothing is.
     """
 
-    stages: tuple[StageSchedule | TileSchedule | AttendSchedule, ...]
+    stages: tuple[StageSchedule | TransposeSchedule | SweepSchedule | TileSchedule | AttendSchedule, ...]
     row_vector: str = ""
     row_width: int = 1
     parallel: tuple[Parallel, ...] = ()
@@ -78,12 +79,16 @@ def read_schedule(reader: Reader) -> Schedule:
     """`schedule { ... }`. Raises ParseError, also for another order of summation than this version's."""
     reader.expect("schedule")
     reader.expect("{")
-    stages: list[StageSchedule | TileSchedule | AttendSchedule] = []
+    stages: list[StageSchedule | TransposeSchedule | SweepSchedule | TileSchedule | AttendSchedule] = []
     rows = ("", 1)
     parallel = _read_parallel(reader) if reader.accept("parallel") else ()
     while not reader.accept("chunk"):
         if reader.accept("tile"):
             stages.append(read_tile(reader))
+        elif reader.accept("transpose"):
+            stages.append(read_transpose(reader))
+        elif reader.accept("sweep"):
+            stages.append(read_sweep(reader))
         elif reader.accept("attend"):
             stages.append(read_attend(reader))
         elif reader.accept("serial"):
@@ -138,6 +143,14 @@ def additions(steps: Sequence[int]) -> int:
     return inside
 
 
+def levels_of_sum(steps: int) -> int:
+    """How many levels of partial sums an axis of so many steps has, the total included."""
+    levels = 1
+    while steps := chunk_steps(steps, 1):
+        levels += 1
+    return levels
+
+
 # --------------------------------------------------------------------------- choices
 def _lanes(exprs: Sequence[Expr], vector_bytes: int) -> int:
     """Lanes that fill one register of the widest type in the expressions."""
@@ -174,7 +187,7 @@ def _vector_axis(stage: Stage) -> Axis | None:
     return max(candidates, key=lambda a: (a[1] >= SHORT_ROW, _unit_loads(exprs, a[0]), a[1] >= 4 * SHORT_ROW))
 
 
-def _stage_schedule(stage: Stage, vector_bytes: int) -> StageSchedule:
+def _stage_schedule(stage: Stage, vector_bytes: int) -> StageSchedule | TransposeSchedule | SweepSchedule:
     axis = _vector_axis(stage)
     if axis is None:
         return StageSchedule("", 1)
@@ -188,7 +201,10 @@ def _stage_schedule(stage: Stage, vector_bytes: int) -> StageSchedule:
         wide = 1
     while wide > 1 and lanes * wide > 2 * axis[1]:
         wide //= 2
-    return StageSchedule(axis[0], lanes * wide)
+    if stage.reduces:
+        swept = sweep_schedule(stage, axis, lanes * wide, levels_of_sum)
+        return swept or StageSchedule(axis[0], lanes * wide)
+    return transpose_schedule(stage, lanes, weight, False) or StageSchedule(axis[0], lanes * wide)
 
 
 def _short_rows(kernel: Kernel) -> bool:

@@ -14,11 +14,13 @@ from mlc.core.expr import Expr
 from mlc.kernel.attention import AttendSchedule
 from mlc.kernel.axes import place_axis, rebase
 from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Put, Stage
+from mlc.kernel.plain import SweepSchedule, TransposeSchedule
 from mlc.kernel.schedule import Schedule, StageSchedule, additions, chunk_steps
 from mlc.kernel.tiling import TileSchedule
 from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Stmt, Store
 from mlc.loop.lower_attention import AttentionLoops
 from mlc.loop.lower_dot import DotLoops
+from mlc.loop.lower_plain import Swept, Transposed
 
 Rebase = Mapping[str, Affine]
 
@@ -49,7 +51,7 @@ class _Reducer:
     def accumulate(self, suffix: str, axes: Sequence[Axis], at: dict[str, Affine]) -> list[Stmt]:
         """Statements that add everything over `axes` (outer first) into the accumulators `suffix`."""
         if not axes:
-            return self._point(suffix, at)
+            return self.point(suffix, at)
         (name, extent), rest = axes[0], axes[1:]
         step = self.lanes if self.vector and name == self.vector[0] else 1
         return self._span(suffix, name, extent, step, rest, at, Affine())
@@ -58,7 +60,7 @@ class _Reducer:
         """Steps of the accumulators along an axis."""
         return -(-axis[1] // self.lanes) if self.vector and axis[0] == self.vector[0] else axis[1]
 
-    def _point(self, suffix: str, at: dict[str, Affine]) -> list[Stmt]:
+    def point(self, suffix: str, at: dict[str, Affine]) -> list[Stmt]:
         """What happens at one point (one block of lanes): values that are stored are named first, then stored and combined."""
         named: dict[Expr, Expr] = {}
         found: list[Stmt] = []
@@ -120,9 +122,15 @@ class _Lowering:
         return inner
 
     # ----------------------------------------------------------------- stages
-    def stage(self, stage: Stage, plan: StageSchedule, row_width: int) -> list[Stmt]:
+    def stage(self, stage: Stage, plan: StageSchedule | TransposeSchedule | SweepSchedule, row_width: int) -> list[Stmt]:
         if row_width > 1:
             return self._kept(stage, "", 1, row_width)
+        if isinstance(plan, TransposeSchedule):
+            tiles = Transposed(stage, plan, self.fresh, self.buffer_name)
+            self.scratch.extend(tiles.scratch)
+            return self.loops([a for a in stage.axes if a[0] not in (plan.down, plan.axis)], {}, tiles.run)
+        if isinstance(plan, SweepSchedule):
+            return self._swept(stage, plan)
         if not stage.reduces:
             return [*self._kept(stage, plan.axis, plan.width, 1)]
         if any(name == plan.axis for name, _ in stage.over):
@@ -163,6 +171,14 @@ class _Lowering:
                 found.append(Fold(r.names, tuple(n + ".v" for n in r.names), r.combine))
             return [*found, *self._finish(stage, at, 1)]
         return self.loops(stage.axes, {}, body)
+
+    def _swept(self, stage: Stage, plan: SweepSchedule) -> list[Stmt]:
+        """Rows stream by accumulators in scratch; columns are the lanes."""
+        reducer = _Reducer(stage, plan.width, None, self.fresh)
+        sweep = Swept(stage, plan, self.fresh, self.buffer_name, reducer.point, reducer.merge, lambda at: self._finish(stage, at, plan.width))
+        found = self.loops([a for a in stage.axes if a[0] != plan.axis], {}, sweep.run)
+        self.scratch.extend(sweep.scratch)
+        return found
 
     # ----------------------------------------------------------------- contraction
     def dot(self, dot: Dot, plan: TileSchedule) -> list[Stmt]:

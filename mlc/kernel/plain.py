@@ -1,0 +1,127 @@
+"""Two more schedules of plain stages, where a loop nest as written would walk memory across: transposes and sums down columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mlc.core import expr as ex
+from mlc.core.expr import Expr
+from mlc.core.expr_text import checked_name
+from mlc.core.text import Reader
+from mlc.kernel.ir import Axis, Stage
+
+# A tile of a transpose has at most so many rows and columns: they wait in registers.
+TILE = 16
+# Longer formulas would be written 16 times a tile; they read the transposed tile from scratch instead.
+INLINE_WEIGHT = 12
+# Bytes along the block axis of a transpose: whole output rows where they stay in cache, whole input rows where they do not.
+ROW_BLOCK, COLUMN_BLOCK = 512, 1024
+# Column sums keep their accumulators in L1, in so many bytes, and add so many rows at a time to them.
+SWEEP_BYTES, SWEEP_ROWS = 24 * 1024, 8
+# A matrix smaller than this is summed column by column: it stays in cache.
+SWEEP_FROM = 128 * 1024
+
+
+@dataclass(frozen=True)
+class TransposeSchedule:
+    """Tiles of `height` steps of the axis `down` and `width` lanes of `axis`: what is loaded along `down` is turned in registers.
+    `block` steps of `block_axis` (one of the two) are done before the other axis moves on. `staged`: the turned tile goes
+    through scratch, and the stage's own expressions are written once."""
+
+    down: str
+    height: int
+    axis: str
+    width: int
+    block_axis: str
+    block: int
+    staged: bool = False
+
+    def text(self) -> str:
+        names = [checked_name(n) for n in (self.down, self.axis, self.block_axis)]
+        return f"transpose {names[0]}:{self.height} {names[1]}:{self.width} in {names[2]}:{self.block}{' staged' if self.staged else ''}"
+
+
+@dataclass(frozen=True)
+class SweepSchedule:
+    """A sum down columns: `block` columns (of the kept axis `axis`, in vectors of `width`) have their accumulators in scratch, and
+    `rows` rows at a time are added to them. The order is that of a lane a column."""
+
+    axis: str
+    width: int
+    rows: int
+    block: int
+
+    def text(self) -> str:
+        return f"sweep {checked_name(self.axis)}:{self.width} rows:{self.rows} in {self.block}"
+
+
+def read_transpose(reader: Reader) -> TransposeSchedule:
+    """What `TransposeSchedule.text` wrote, behind its first word. Raises ParseError."""
+    down, axis = _sized(reader), _sized(reader)
+    reader.expect("in")
+    return TransposeSchedule(*down, *axis, *_sized(reader), reader.accept("staged"))
+
+
+def read_sweep(reader: Reader) -> SweepSchedule:
+    """What `SweepSchedule.text` wrote, behind its first word. Raises ParseError."""
+    axis, width = _sized(reader)
+    reader.expect("rows")
+    reader.expect(":")
+    rows = reader.integer()
+    reader.expect("in")
+    return SweepSchedule(axis, width, rows, reader.integer())
+
+
+def _sized(reader: Reader) -> tuple[str, int]:
+    name = reader.take("name")
+    reader.expect(":")
+    return name, reader.integer()
+
+
+# --------------------------------------------------------------------------- choices
+def _turned_axis(stage: Stage, along: str) -> Axis | None:
+    """The kept axis along which most of what jumps along `along` is contiguous."""
+    found: dict[str, int] = {}
+    extents = dict(stage.axes)
+    for e in ex.topological([p.value for p in stage.puts]):
+        if e.op == "load" and abs(e.attr[1].coefficient(along)) > 1:
+            for name, factor in e.attr[1].terms:
+                if factor == 1 and name in extents and name != along:
+                    found[name] = found.get(name, 0) + 1
+    best = max(found, key=lambda name: (found[name], extents[name]), default=None)
+    return None if best is None else (best, extents[best])
+
+
+def transpose_schedule(stage: Stage, lanes: int, weight: int, streamed: bool) -> TransposeSchedule | None:
+    """Tiles for a map that reads something across; None where nothing is, or it is too narrow. `lanes`: of one register."""
+    if stage.reduces or len(stage.axes) < 2 or any(abs(p.index.coefficient(stage.axes[-1][0])) != 1 for p in stage.puts):
+        return None
+    axis, columns = stage.axes[-1]
+    turned = _turned_axis(stage, axis)
+    side = min(TILE, lanes)
+    if turned is None or side < 2 or min(columns, turned[1]) < max(4, side // 2):
+        return None
+    size = max(p.value.dtype.itemsize for p in stage.puts)
+    block_axis, nbytes = (turned[0], COLUMN_BLOCK) if streamed else (axis, ROW_BLOCK)
+    return TransposeSchedule(turned[0], side, axis, side, block_axis, max(side, nbytes // size), weight > INLINE_WEIGHT)
+
+
+def sweep_schedule(stage: Stage, axis: Axis, width: int, levels: Callable[[int], int]) -> SweepSchedule | None:
+    """Blocks of columns for a reduction whose lanes are the kept `axis`; None where whole columns do as well. `levels`: of partial sums."""
+    name, columns = axis
+    if len(stage.over) != 1 or not stage.axes or stage.axes[-1][0] != name or columns <= width or stage.over[0][1] < 2 * SWEEP_ROWS:
+        return None
+    size = sum(d.itemsize for r in stage.reduces for d in r.dtypes)
+    streamed = max((e.dtype.itemsize for e in ex.topological(_values(stage)) if e.op == "load" and e.attr[1].coefficient(name) == 1), default=0)
+    if streamed * columns * stage.over[0][1] < SWEEP_FROM:
+        return None
+    block = max(1, SWEEP_BYTES // (size * levels(stage.over[0][1])) // width) * width
+    # Blocks of equal size where there are several.
+    pieces = -(-columns // block)
+    return SweepSchedule(name, width, SWEEP_ROWS, -(-columns // pieces // width) * width)
+
+
+def _values(stage: Stage) -> Sequence[Expr]:
+    return [v for r in stage.reduces for v in r.values]
+

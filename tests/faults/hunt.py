@@ -98,13 +98,13 @@ def score(hunts: list[Hunt]) -> str:
 
 
 def table(hunts: list[Hunt]) -> str:
-    """The hunts as Markdown tables, and a score, of each half: the faults known while the fuzzer was made, and those held out."""
+    """The hunts as Markdown tables, and a score, of each part: the faults known while the fuzzer was made, and those held out."""
     parts = []
-    for title, held_out in (("Known", False), ("Held out", True)):
-        half = [h for h in hunts if h.fault.held_out == held_out]
-        if half:
+    for held_out, title in enumerate(("Known", "Held out", "Held out later")):
+        part = [h for h in hunts if h.fault.held_out == held_out]
+        if part:
             head = ["| fault | found after | blamed | nodes | verdict |", "|---|---|---|---|---|"]
-            parts.append("\n".join([*head, *(h.row() for h in half), "", f"{title}: {score(half)}"]))
+            parts.append("\n".join([*head, *(h.row() for h in part), "", f"{title}: {score(part)}"]))
     return "\n\n".join(parts)
 
 

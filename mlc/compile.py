@@ -2,25 +2,31 @@
 
     graph -> passes -> kernels -> memory plan -> loops -> LLVM -> object code -> executable
 
-`Executable` is what `mlc.jit(f).lower(...).compile()` wraps. A persistent-cache hit skips everything after the graph; the texts of
-later stages are then made again on demand, from the graph.
+`Executable` is what `mlc.jit(f).lower(...).compile()` wraps. A persistent-cache hit skips everything after the graph, and imports
+nothing of it (LLVM neither); the texts of later stages are then made again on demand, from the graph.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mlc.core import options as opt
 from mlc.core.errors import OptionError, UnsupportedError
-from mlc.core.fingerprint import fingerprint
+from mlc.core.facts import fact
+from mlc.core.fingerprint import fingerprint, sources_fingerprint, versions
+from mlc.core.locks import lazy
 from mlc.graph import Graph, evaluate, print_graph, verify
-from mlc.passes.manager import PassResult
-from mlc.passes.pipeline import describe_pipeline, run_pipeline
-from mlc.stages import Stages
+
+if TYPE_CHECKING:
+    from mlc.cache.store import Cache
+    from mlc.codegen.target import Target
+    from mlc.passes.manager import PassResult
+    from mlc.stages import Stages
 
 STAGES = ("graph", "optimized", "kernels", "loops", "memory", "llvm", "asm")
 
@@ -28,9 +34,17 @@ STAGES = ("graph", "optimized", "kernels", "loops", "memory", "llvm", "asm")
 class Executable:
     """A compiled graph: `run` takes and returns flat lists of NumPy arrays in parameter and output order."""
 
-    def __init__(self, graph: Graph, stages: Stages, program, pass_log: list[PassResult] | None):
-        self.graph, self.stages, self.program, self._pass_log = graph, stages, program, pass_log
+    def __init__(self, graph: Graph, target: Target, program, stages: Stages | None = None):
+        self.graph, self.target, self.program, self._pass_log = graph, target, program, None
+        if stages is not None:
+            self.stages, self._pass_log = stages, stages.pass_log
         self.run = program.run if program is not None else self._interpret
+
+    @lazy
+    def stages(self) -> Stages:
+        """All stages, made on demand."""
+        from mlc.stages import Stages
+        return Stages(self.graph, self.target)
 
     def _interpret(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [np.array(v) for v in evaluate(self.stages.optimized, args)]
@@ -116,32 +130,85 @@ def compile_graph(graph: Graph) -> Executable:
         opt.get(name)  # a bad value of any option is refused here, not where it first matters
     if opt.get("check"):
         verify(graph, "capture")
-    from mlc.codegen.target import get_target
-    target = get_target(str(opt.get("target")))
-    lazy = Stages(graph, target)
-    if opt.get("backend") == "interpreter":
-        return Executable(graph, lazy, None, lazy.pass_log)
     from mlc.cache.store import cache_key, default_cache
-    from mlc.runtime.artifact import from_bytes, to_bytes
-    cache = default_cache()
-    key = cache_key(print_graph(graph), pipeline=describe_pipeline(), target=target.key, extra=bool(opt.get("check"))) if cache.enabled else ""
-    found = cache.get(key) if key else None
-    if found is not None:
-        program = _from_cache(found, graph, cache, key, from_bytes)
+    from mlc.codegen.target import get_target
+    interpreted = opt.get("backend") == "interpreter"
+    cache = None if interpreted else default_cache()
+    if cache is not None and cache.enabled:
+        _recall(cache)
+    target = get_target(str(opt.get("target")))
+    key = ""
+    if cache is not None and cache.enabled:
+        key = cache_key(print_graph(graph), pipeline=_pipeline_text(), target=target.key, extra=bool(opt.get("check")))
+        program = _from_cache(graph, cache, key)
         if program is not None:
-            _dump(graph, lazy)
-            return Executable(graph, lazy, program, None)
-    program = lazy.build()
+            found = Executable(graph, target, program)
+            _dump(found)
+            return found
+    from mlc.stages import Stages
+    stages = Stages(graph, target)
+    program = None if interpreted else stages.build()
     if key:
-        stored = set(program.manifest.extra["literals"]) <= graph.constants().keys()
-        cache.put(key, b"".join((b"\0" if stored else b"\1", *to_bytes(program, constants=not stored))))
-    _dump(graph, lazy)
-    return Executable(graph, lazy, program, lazy.pass_log)
+        _keep(program, graph, cache, key)
+    found = Executable(graph, target, program, stages)
+    if not interpreted:
+        _dump(found)
+    return found
 
 
-def _from_cache(data: bytes, graph: Graph, cache, key: str, from_bytes):
-    """The program in a cache entry, or None (counted and warned of) if it cannot be used. Constants of the graph are not stored again."""
+@fact
+def _default_pipeline() -> str:
+    """The description of the passes when no option shapes them."""
+    from mlc.passes.pipeline import describe_pipeline
+    with opt.options(**_SHAPING):
+        return describe_pipeline()
+
+
+_SHAPING = {name: opt.OPTIONS[name].default for name in ("disable_passes", "pass_limit", "limit")}
+
+
+def _pipeline_text() -> str:
+    """Names, versions and options of the passes; from the record if nothing is out of the ordinary, so that they need not be imported."""
+    if "mlc.passes.pipeline" not in sys.modules and all(opt.get(name) == default for name, default in _SHAPING.items()):
+        return _default_pipeline()
+    from mlc.passes.pipeline import describe_pipeline
+    return describe_pipeline()
+
+
+_recalled: set[str | None] = set()
+
+
+def _recall(cache: Cache) -> None:
+    """Once a folder: take from the cache's record what this process would otherwise find out again, or write the record."""
+    if cache.directory in _recalled:
+        return
+    _recalled.add(cache.directory)
+    from mlc.cache import record
+    from mlc.codegen.target import host
+    facts = {"sources": sources_fingerprint, "versions": versions, "host": host, "pipeline": _default_pipeline}
+    key = record.record_key()
+    stored = record.read(cache, key) if key else None
+    if stored is not None and stored.keys() == facts.keys():
+        for name, each in facts.items():
+            each.assume(stored[name])
+    elif key:
+        record.write(cache, key, {name: each() for name, each in facts.items()})
+
+
+def _keep(program, graph: Graph, cache: Cache, key: str) -> None:
+    """Store a program in the cache. Constants of the graph are not stored: whoever loads it has them."""
+    from mlc.runtime.artifact import to_bytes
+    stored = set(program.manifest.extra["literals"]) <= graph.constants().keys()
+    cache.put(key, b"".join((b"\0" if stored else b"\1", *to_bytes(program, constants=not stored))))
+
+
+def _from_cache(graph: Graph, cache: Cache, key: str):
+    """The program of a cache entry, or None: nothing stored, or it cannot be used (counted and warned of)."""
     from mlc.core.errors import MlcError
+    from mlc.runtime.artifact import from_bytes
+    data = cache.get(key)
+    if data is None:
+        return None
     try:
         if data[:1] == b"\1":
             return from_bytes(memoryview(data)[1:], source="cache entry")
@@ -153,9 +220,9 @@ def _from_cache(data: bytes, graph: Graph, cache, key: str, from_bytes):
         return None
 
 
-def _dump(graph: Graph, lazy: Stages) -> None:
+def _dump(found: Executable) -> None:
     """Write every stage's text under the folder of the option `dump`."""
-    folder = str(opt.get("dump"))
+    folder, graph = str(opt.get("dump")), found.graph
     if not folder:
         return
     name = f"{graph.name}-{fingerprint(print_graph(graph))[:8]}"  # functions may share a name
@@ -163,30 +230,24 @@ def _dump(graph: Graph, lazy: Stages) -> None:
         os.makedirs(folder, exist_ok=True)
         for stage in STAGES:
             with open(os.path.join(folder, f"{name}.{stage}.mlc"), "w", encoding="utf-8") as file:
-                file.write(print_graph(graph) if stage == "graph" else lazy.text(stage))
+                file.write(found.as_text(stage))
     except OSError as error:
         raise OptionError(f"dump={folder!r} (MLC_DUMP) is no folder to write to: {error}") from None
 
 
 def level_runs(graph: Graph, args: Sequence[np.ndarray]) -> Iterator[tuple[str, Callable[[], list[np.ndarray] | None]]]:
     """(name, run) of every level in order, for blame, so that a level can be named before it runs; call each `run` before taking the
-    next. The run of "passes" has no answer of its own: None; what it raises comes after the answers of the passes before."""
+    next. The run of "passes" has no answer of its own: None."""
+    from mlc.passes.pipeline import run_pipeline
+    from mlc.stages import Stages
     yield "graph", lambda: evaluate(graph, args)
     snapshots: list[tuple[str, Graph]] = []
-    raised: list[Exception] = []
 
-    def passes(again: bool = False) -> None:
-        if again:
-            raise raised[0]
-        try:
-            run_pipeline(graph, observe=lambda result: snapshots.append((result.name, result.graph)) if result.changed else None)
-        except Exception as error:  # perhaps the fault of an earlier pass, whose answer is wrong
-            raised.append(error)
+    def passes() -> None:
+        run_pipeline(graph, observe=lambda result: snapshots.append((result.name, result.graph)) if result.changed else None)
     yield "passes", passes
     for name, after in snapshots:
         yield f"pass {name}", lambda after=after: evaluate(after, args)
-    if raised:
-        yield "passes", lambda: passes(again=True)
     from mlc.codegen.target import get_target
     lazy = Stages(graph, get_target(str(opt.get("target"))))
     yield "kernels", lambda: lazy.run_kernels(args)

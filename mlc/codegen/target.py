@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mlc.core.errors import CodegenError, OptionError
+from mlc.core.facts import fact
 
 # Levels of the x86-64 psABI (https://gitlab.com/x86-psABIs/x86-64-ABI), by LLVM's feature names.
 _X86_V1 = frozenset({"cmov", "cx8", "fxsr", "mmx", "sse", "sse2"})
@@ -139,23 +140,29 @@ def get_target(name: str) -> Target:
     return _TARGETS[name]()
 
 
+@fact
+def host() -> dict:
+    """This process's machine as LLVM sees it: "triple", "cpu", and "features" {name: whether it is there}."""
+    return {"triple": llvm().get_process_triple(), "cpu": llvm().get_host_cpu_name(), "features": dict(llvm().get_host_cpu_features())}
+
+
 @functools.cache
 def _native() -> Target:
-    triple = llvm().get_process_triple()
+    triple = host()["triple"]
     enabled = host_features()
-    relevant = sorted((feature, on) for feature, on in llvm().get_host_cpu_features().items() if feature not in _SYSTEM)
+    relevant = sorted((feature, on) for feature, on in host()["features"].items() if feature not in _SYSTEM)
     # Absent ones are named too: the CPU's name implies features that a virtual machine may have switched off.
     text = ",".join(("+" if on else "-") + feature for feature, on in relevant)
     if triple.startswith("x86_64"):
         text += ",-prefer-256-bit,-prefer-128-bit"
     bits = 512 if _AVX512_CORE <= enabled else 256 if "avx2" in enabled else 128
     wide = bits == 512 or not triple.startswith("x86_64")
-    return Target("native", triple, llvm().get_host_cpu_name(), text, tuple(sorted(enabled)), bits, 32 if wide else 16)
+    return Target("native", triple, host()["cpu"], text, tuple(sorted(enabled)), bits, 32 if wide else 16)
 
 
 @functools.cache
 def _generic() -> Target:
-    triple = llvm().get_process_triple()
+    triple = host()["triple"]
     if triple.startswith("x86_64"):
         return Target("generic", triple, "x86-64", "", tuple(sorted(_X86_V1)), 128, 16)
     return Target("generic", triple, "generic", "", (), 128, 32)
@@ -172,12 +179,12 @@ _TARGETS = {"native": _native, "generic": _generic, "golden-v3": _golden_v3}
 @functools.cache
 def host_features() -> frozenset[str]:
     """LLVM's names of the features that this process's CPU and operating system offer, without system instructions."""
-    return frozenset(feature for feature, on in llvm().get_host_cpu_features().items() if on) - _SYSTEM
+    return frozenset(feature for feature, on in host()["features"].items() if on) - _SYSTEM
 
 
 def host_lacks(triple: str, requires: tuple[str, ...]) -> list[str]:
     """Why code for (triple, required features) cannot run here: [] if it can, else the missing platform or features."""
-    here = llvm().get_process_triple()
+    here = host()["triple"]
     if _platform(triple) != _platform(here):
         return [f"{triple} (this machine is {here})"]
     # Baseline features are implied by the triple; some LLVM versions do not list them all for a host.
@@ -203,7 +210,7 @@ def _initialize(everything: bool) -> None:
 
 @functools.lru_cache(maxsize=16)
 def _machine(target: Target):
-    _initialize(llvm().get_process_triple().split("-", 1)[0] != target.arch)
+    _initialize(host()["triple"].split("-", 1)[0] != target.arch)
     return llvm().Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=_OPT_LEVEL, reloc="pic", codemodel="small")
 

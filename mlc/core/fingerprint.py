@@ -6,7 +6,6 @@ differ. Dict entries are ordered by their keys' encodings, so insertion order an
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import struct
@@ -14,6 +13,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+from mlc.core.facts import fact
 
 VERSION = "0.1.0"  # the distribution's, as in pyproject.toml; asking importlib.metadata would cost 20 ms
 
@@ -75,7 +76,7 @@ def array_digest(array: np.ndarray) -> str:
     return digest.hexdigest()
 
 
-@functools.cache
+@fact
 def sources_fingerprint() -> str:
     """Hex SHA-256 over the names and contents of every .py file of the package `mlc`; once per process.
 
@@ -109,7 +110,7 @@ def _unshared() -> str:
     return fingerprint("sources of this process only", os.urandom(16))
 
 
-@functools.cache
+@fact
 def versions() -> dict[str, str]:
     """The versions that object code depends on: mlc's, llvmlite's and LLVM's."""
     import llvmlite

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from mlc.core import dtype as dt
@@ -66,7 +68,7 @@ def leaf_type(leaf: object, what: str, specs: bool = False) -> tuple[TensorType,
     if not isinstance(leaf, (np.ndarray, np.generic)):
         leaf = normal(leaf, what)
         return _WEAK.get(leaf.__class__) or leaf_type(leaf, what)
-    if isinstance(leaf, np.ma.MaskedArray):
+    if isinstance(leaf, np.ma.MaskedArray if "numpy.ma" in sys.modules else ()):
         as_numpy(leaf, what)
     return TensorType(leaf.shape, numpy_dtype(leaf, what)), False
 

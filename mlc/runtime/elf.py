@@ -12,6 +12,7 @@ import functools
 import mmap
 import struct
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")  # name, type, flags, address, offset, size, link, info, alignment, entry size
@@ -39,14 +40,16 @@ class Undefined(Exception):
 
 
 @functools.cache
-def _protect() -> Callable:
-    function = ctypes.CDLL(None).mprotect
-    function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
-    return function
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+    libc.munmap.argtypes = ctypes.c_void_p, ctypes.c_size_t
+    libc.mprotect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    return libc
 
 
 class Image:
-    """One loaded object; its memory goes with it."""
+    """One loaded object; its memory goes with it, but not while the interpreter ends: threads and arrays may still need the code."""
 
     def __init__(self, data: bytes, exports: Sequence[str], resolve: Callable[[str], int | None]):
         """`resolve` gives the address of an undefined symbol, or None. Raises Refused and Undefined."""
@@ -70,24 +73,30 @@ class Image:
         found = {i: resolve(names[i]) for i in undefined}
         if None in found.values():
             raise Undefined([names[i] for i, address in found.items() if address is None])
-        offsets, bounds = _layout(sections, len(undefined))
-        self.memory = mmap.mmap(-1, bounds[-1])
-        self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        loaded = [(data[s[4]:s[4] + s[5]], s[7]) for s in sections if s[1] == _RELA and sections[s[7]][2] & _ALLOC]
+        listed = sorted({info >> 32 for entries, _ in loaded for _, info, _ in _RELOCATION.iter_unpack(entries) if info & 0xFFFFFFFF in _R_GOT})
+        offsets, bounds = _layout(sections, len(undefined), len(listed))
+        self.base, self.size = _libc().mmap(None, bounds[-1], 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0), bounds[-1]
+        if self.base in (None, ctypes.c_void_p(-1).value):
+            raise Refused("the system gives no memory")
+        weakref.finalize(self, _libc().munmap, self.base, self.size).atexit = False  # (once exit hooks run, nothing is finalized)
+        self.memory = memoryview((ctypes.c_char * self.size).from_address(self.base)).cast("B")
         for section, offset in zip(sections, offsets):
             if offset is not None and section[1] != _NOBITS:
                 self.memory[offset:offset + section[5]] = data[section[4]:section[4] + section[5]]
-        stubs, slots = self._externals(found, bounds)
         values = [found[i] if i in found else self.base + offsets[s[3]] + s[4] if s[3] < 0xFF00 and offsets[s[3]] is not None else None
                   for i, s in enumerate(symbols)]
-        for section in sections:
-            if section[1] == _RELA and offsets[section[7]] is not None:
-                self._relocate(data[section[4]:section[4] + section[5]], offsets[section[7]], values, stubs, slots)
+        stubs = self._write(bounds[3], _STUB_SIZE, {i: _STUB + found[i].to_bytes(8, "little") for i in undefined})
+        slots = self._write(bounds[4], 8, {i: values[i].to_bytes(8, "little") for i in listed if values[i] is not None})
+        for entries, target in loaded:
+            if offsets[target] is not None:
+                self._relocate(entries, offsets[target], values, stubs, slots)
         self._addresses = {name: values[i] for i, name in names.items() if name in exports and i not in found}
         missing = [name for name in exports if name not in self._addresses]
         if missing:
             raise Undefined(missing)
         for start, stop, rights in ((0, bounds[0], _CODE_RIGHTS), (bounds[0], bounds[1], _READ_ONLY_RIGHTS)):
-            if stop > start and _protect()(self.base + start, stop - start, rights):
+            if stop > start and _libc().mprotect(self.base + start, stop - start, rights):
                 raise Refused("the system refuses executable memory")
 
     @staticmethod
@@ -100,15 +109,11 @@ class Image:
         start = sections[table[6]][4]
         return symbols, {i: data[start + s[0]:data.index(b"\0", start + s[0])].decode() for i, s in enumerate(symbols) if s[1] >> 4}
 
-    def _externals(self, found: dict[int, int], bounds: list[int]) -> tuple[dict[int, int], dict[int, int]]:
-        """Write a jump stub and an address slot for each external symbol: {symbol: its stub's address}, {symbol: its slot's}."""
-        stubs, slots = {}, {}
-        for number, (i, address) in enumerate(found.items()):
-            stub, slot = bounds[3] + number * _STUB_SIZE, bounds[4] + number * 8
-            self.memory[stub:stub + 14] = _STUB + address.to_bytes(8, "little")
-            self.memory[slot:slot + 8] = address.to_bytes(8, "little")
-            stubs[i], slots[i] = self.base + stub, self.base + slot
-        return stubs, slots
+    def _write(self, start: int, size: int, contents: dict[int, bytes]) -> dict[int, int]:
+        """Write what belongs to each symbol, `size` bytes apart: {symbol: address}."""
+        for number, content in enumerate(contents.values()):
+            self.memory[start + number * size:start + number * size + len(content)] = content
+        return {symbol: self.base + start + number * size for number, symbol in enumerate(contents)}
 
     def _relocate(self, entries: bytes, start: int, values: list, stubs: dict[int, int], slots: dict[int, int]) -> None:
         memory, base = self.memory, self.base
@@ -131,7 +136,7 @@ class Image:
         return self._addresses[name]
 
 
-def _layout(sections: list[tuple], externals: int) -> tuple[list[int | None], list[int]]:
+def _layout(sections: list[tuple], stubs: int, slots: int) -> tuple[list[int | None], list[int]]:
     """The offset of each section that is loaded, and [end of code, end of constants, end of variables, stubs, slots, size]."""
     offsets: list[int | None] = [None] * len(sections)
     at, ends, extra = 0, [], []
@@ -144,7 +149,7 @@ def _layout(sections: list[tuple], externals: int) -> tuple[list[int | None], li
         at = -(-at // 16) * 16
         if kind != _WRITE:
             extra.append(at)
-            at += externals * (_STUB_SIZE if kind == _EXEC else 8)
+            at += stubs * _STUB_SIZE if kind == _EXEC else slots * 8
         at = -(-at // mmap.PAGESIZE) * mmap.PAGESIZE
         ends.append(at)
     if any(section[2] & _ALLOC and section[2] & (_EXEC | _WRITE) == _EXEC | _WRITE for section in sections):

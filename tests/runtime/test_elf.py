@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import os
 import re
 import struct
 import weakref
@@ -19,6 +20,7 @@ EVERYTHING = """
 @counter = internal global i64 40, align 8
 @zeros = internal global [100 x i64] zeroinitializer, align 64
 @shared = external global i64
+@visible = global i64 0
 @table = internal constant [2 x ptr] [ptr @double, ptr @labs], align 16
 declare i64 @labs(i64)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
@@ -40,13 +42,16 @@ define i64 @f(i64 %x) {
   %z.at = getelementptr i64, ptr @zeros, i64 3
   %z = load i64, ptr %z.at
   %s = load i64, ptr @shared
+  %old = load i64, ptr @visible
+  store i64 %x, ptr @visible
   %d = uitofp i64 %c.next to double
   %e = fmul double %d, 3.5
   %g = fptosi double %e to i64
   %r1 = add i64 %b, %z
   %r2 = add i64 %r1, %s
   %r3 = add i64 %r2, %g
-  ret i64 %r3
+  %r4 = sub i64 %r3, %old
+  ret i64 %r4
 }
 """
 
@@ -69,9 +74,9 @@ def test_both_linkers_make_the_same_of_an_object(monkeypatch, linker):
     library = orc.Library(object_code(), ["f"], imports={"shared": ctypes.addressof(shared)})
     assert isinstance(library._linked, elf.Image) == (linker == "own")
     function = library.function("f", ctypes.c_int64, ctypes.c_int64)
-    assert [function(x) for x in (-4, 6)] == [expected(-4, 1, 7), expected(6, 2, 7)]
+    assert [function(x) for x in (-4, 6)] == [expected(-4, 1, 7), expected(6, 2, 7) + 4]
     shared.value = 1000
-    assert function(-5) == expected(-5, 3, 1000)
+    assert function(-5) == expected(-5, 3, 1000) - 6
 
 
 def test_code_and_constants_cannot_be_written_and_data_not_run():
@@ -80,7 +85,7 @@ def test_code_and_constants_cannot_be_written_and_data_not_run():
     start = library._linked.base
     with open("/proc/self/maps") as file:
         maps = [(int(m[1], 16), m[2]) for line in file if (m := re.match(r"(\w+)-\w+ (\S+)", line))]
-    rights = [right for at, right in maps if start <= at < start + len(library._linked.memory)]
+    rights = [right for at, right in maps if start <= at < start + library._linked.size]
     assert len(rights) == 3 and not any("w" in each and "x" in each for each in rights) and rights[0].startswith("r-x")
 
 
@@ -90,6 +95,17 @@ def test_memory_goes_with_the_image():
     del image
     gc.collect()
     assert memory() is None
+
+
+def test_a_forked_child_has_variables_of_its_own():
+    library = orc.Library(object_code("@n = internal global i64 5\ndefine i64 @f(i64 %x) {\n  store i64 %x, ptr @n\n  ret i64 0\n}\n"
+                                      "define i64 @g() {\n  %x = load i64, ptr @n\n  ret i64 %x\n}\n"), ["f", "g"])
+    write, read = library.function("f", ctypes.c_int64, ctypes.c_int64), library.function("g", ctypes.c_int64)
+    child = os.fork()
+    if child == 0:
+        write(6)
+        os._exit(int(read()))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6 and read() == 5
 
 
 def test_what_is_not_for_this_loader_is_refused():
@@ -124,3 +140,9 @@ def test_what_the_loader_refuses_is_linked_by_llvm(monkeypatch):
     assert user.function("f", ctypes.c_int64, ctypes.c_int64)(1) == 101
     with pytest.raises(CodegenError, match="nothing defines g"):
         orc.Library(object_code("declare void @g()\ndefine void @f() {\n  call void @g()\n  ret void\n}\n"), ["f"])
+
+
+def test_the_native_entry_and_its_support_need_no_other_linker():
+    from mlc.runtime import entry, support
+    assert isinstance(support.support()._linked, elf.Image)
+    assert entry.unavailable() or isinstance(entry._native().library._linked, elf.Image)

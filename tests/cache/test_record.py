@@ -30,7 +30,8 @@ def installed(tmp_path) -> Path:
 
 def run(installed: Path, code: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(installed), "MLC_CACHE_DIR": str(installed.parent / "cache")}
-    return subprocess.run([sys.executable, "-c", code], env=environment, cwd=installed, capture_output=True, text=True, timeout=100, check=True).stdout
+    done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=installed, capture_output=True, text=True, timeout=100, check=True)
+    return done.stdout
 
 
 CALL = """

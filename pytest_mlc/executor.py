@@ -22,7 +22,7 @@ from pytest_mlc.variants import SAID, VARIANTS, same_bits
 # Seconds that compiling and running one case may take.
 TIMEOUT = float(os.environ.get("MLC_FUZZ_TIMEOUT", "30"))
 # The options that a case may be compiled under; a stored case keeps them among its facts.
-CARRIED = ("check", "target", "disable_passes")
+CARRIED = ("check", "target", "disable_passes", "fork_us")
 SHARED_MEMORY = "/dev/shm"
 # Beside the variants: every case is run through the native entry as well.
 NATIVE = "native"

@@ -34,8 +34,8 @@ SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, LARGE_EVERY, RULE_EVERY, LONG_EVERY, TW
 # Which of SPECIAL_EVERY cases have lengths at the compiler's boundaries.
 LENGTHS_AT = (3, 4)
 # Options that take turns: everything checked (all others verify after each stage), nothing checked as users run it, steps that are not
-# fused (more of them, and more memory to plan), other targets.
-CHECK_EVERY, UNCHECKED_EVERY, UNFUSED_EVERY, TARGET_EVERY = 10, 4, 6, 12
+# fused (more of them, and more memory to plan), other targets, parallel loops however small.
+CHECK_EVERY, UNCHECKED_EVERY, UNFUSED_EVERY, TARGET_EVERY, FORKED_EVERY = 10, 4, 6, 12, 7
 
 
 @dataclass
@@ -64,6 +64,8 @@ def options_for(i: int) -> dict[str, str]:
         found["disable_passes"] = "fuse"
     if i % TARGET_EVERY == 7 and targets():
         found["target"] = targets()[i // TARGET_EVERY % len(targets())]
+    if i % FORKED_EVERY == 3 or _large(i):
+        found["fork_us"] = "0"  # graphs are too small for parallel loops otherwise
     return found
 
 

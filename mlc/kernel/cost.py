@@ -9,8 +9,8 @@ from mlc.core import expr as ex
 from mlc.kernel.axes import stage_parts
 from mlc.kernel.ir import Attend, Dot, Kernel, KernelGraph, Stage
 
-# Rough single-core rates (vectors of AVX2, second-level cache), only used to tell work of microseconds from long work.
-_FLOPS_PER_SECOND, _BYTES_PER_SECOND = 50e9, 30e9
+# Rough single-core rates (AVX2, second-level cache), only used to tell work of microseconds from long work: up to three times too slow.
+_FLOPS_PER_SECOND, _BYTES_PER_SECOND = 100e9, 60e9
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ FORMAT = 1
 SUFFIX = ".mlc"
 
 
-class CaseError(Exception):
+class CaseError(MlcError):
     """A stored case that cannot be used: damaged, of another format, or refused by today's ops."""
 
 
@@ -107,7 +107,7 @@ def _read(head: list[str], body: str, name: str) -> Case:
     graph = verify(parse_graph(body, constants, name), name)
     found = [TensorType(a.shape, as_dtype(a.dtype)) for a in args]
     if found != graph.input_types():
-        raise CaseError(f"{name}: arguments are {found}, the graph takes {graph.input_types()}")
+        raise CaseError(f"arguments are {found}, the graph takes {graph.input_types()}")
     return Case(graph, args, facts)
 
 

@@ -39,6 +39,8 @@ def sizes_of(dims: Mapping[str, Any] | None) -> dict[str, tuple[int, ...]]:
             values = tuple(sorted(set(given)))
         else:
             raise OptionError(f"dims: {name}={given!r}; give (low, high), a list of sizes, or one size")
+        if not all(isinstance(n, (int, np.integer)) for n in values):
+            raise OptionError(f"dims: {name}={given!r}; sizes are whole numbers")
         if any(n < 0 for n in values):
             raise OptionError(f"dims: {name}={given!r}; a size cannot be negative")
         found[name] = values

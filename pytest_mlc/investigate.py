@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from pytest_mlc.child import ChildError
 from pytest_mlc.corpus import Case
 from pytest_mlc.executor import CARRIED, TIMEOUT, Compiler, Outcome, options_of
 from pytest_mlc.oracle import Verdict, judge
-from pytest_mlc.reduce import reduce_case, threshold
+from pytest_mlc.reduce import cut_sizes, reduce_case, threshold
 from pytest_mlc.reference import Reference
 from pytest_mlc.service import run_request
 from pytest_mlc.settings import Settings
@@ -84,6 +85,11 @@ class Investigator:
         """
         self.compiler.stop()  # a clean process: what came before must not matter
         again = attempt(self.compiler, failing.case)
+        if again and again.outcome.kind != "hang":
+            # Every level is run to find the guilty one, interpreters among them, so a large case is cut first, whoever is guilty.
+            begun, same = time.monotonic(), again.essence
+            small = cut_sizes(again.case, lambda c: (found := attempt(self.compiler, c)) is not None and found.essence == same, seconds / 2)
+            again, seconds = (attempt(self.compiler, small) or again), max(seconds / 2, seconds - (time.monotonic() - begun))
         guilty = self._blame(again) if again else Blame("unknown", detail="it does not fail again in a fresh process")
         known = self.seen.setdefault((failing.essence, guilty.guilty), [])
         if len(known) >= self.SEEN_LIMIT:
@@ -98,7 +104,7 @@ class Investigator:
             found = attempt(self.compiler, candidate)
             return found is not None and found.essence == again.essence and (hangs or self._blame(found).guilty == guilty.guilty)
         begun = time.monotonic()
-        small = reduce_case(failing.case if hangs else _plainer(failing.case, still), still, seconds)
+        small = reduce_case(again.case if hangs else _plainer(again.case, still), still, seconds)
         self.compiler.stop()
         last = attempt(self.compiler, small) or again
         edge = threshold(small, still) if time.monotonic() - begun < seconds else ""
@@ -129,7 +135,7 @@ class Investigator:
             return replace(self.stored[signature], count=1)  # one printed text and one stored case a signature
         failing = self._with_jax(failing)
         headline = self._headline(failing)
-        stored = path or corpus.keep(self.settings.corpus, signature, Case(case.graph, case.args, {
+        stored = path or self._keep(signature, Case(case.graph, case.args, {
             **case.facts, "kind": failing.essence, "guilty": guilty.guilty, "found": headline}))
         folder = self.settings.report / stored.stem if self.settings.report else stored.parent
         script = folder / f"repro_{stored.stem}.py"
@@ -151,6 +157,13 @@ class Investigator:
         if path is None:
             self.stored[signature] = failure
         return failure
+
+    def _keep(self, signature: str, case: Case) -> Path:
+        """Stored in the corpus; on a full disk or where the folder became unwritable, under the temporary folder: nothing found is lost."""
+        try:
+            return corpus.keep(self.settings.corpus, signature, case)
+        except OSError:
+            return corpus.keep(Path(tempfile.gettempdir()) / "mlc_corpus", signature, case)
 
     def _signature(self, failing: Failing, guilty: Blame) -> str:
         """Six digits of a hash of what makes failures alike: kind, guilty level, the reduced graph's ops and its dtypes."""

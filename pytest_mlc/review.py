@@ -44,9 +44,13 @@ class Change:
 
 
 def load_change(pending: Path) -> Change | None:
-    """The change that a `*.new` file stands for; None if it is no change any more (the file is deleted then)."""
+    """The change that a `*.new` file stands for; None if it is no change any more (the file is deleted then) or is damaged."""
     path = pending.with_name(pending.name.removesuffix(PENDING))
-    new = read_text(pending)
+    try:
+        new = read_text(pending)
+    except GoldenError:
+        print(f"left out: {pending} cannot be read; delete it and run the tests again", file=sys.stderr)
+        return None
     if new is None:  # taken away meanwhile
         return None
     try:

@@ -57,15 +57,17 @@ def _settings(config: pytest.Config):
         return config.invocation_params.dir / given if given else (root / default if default else None)
     try:
         seconds, graphs = made.parse_budget(config.getoption("--mlc-fuzz-budget"))
-        replay = folder("--mlc-fuzz-replay", None)
-        if replay is not None and not replay.is_file():
-            raise made.SettingError(f"--mlc-fuzz-replay={config.getoption('--mlc-fuzz-replay')}: no such file")
+        ops, dtypes = made.parse_ops(config.getoption("--mlc-fuzz-ops")), made.parse_dtypes(config.getoption("--mlc-fuzz-dtypes"))
+        made.require_pairs(ops, dtypes)
+        replay, report = folder("--mlc-fuzz-replay", None), folder("--mlc-fuzz-report", None)
+        corpus = folder("--mlc-fuzz-corpus", made.DEFAULT_CORPUS)
+        made.require_case(replay)
+        made.require_folder("--mlc-fuzz-corpus", corpus)
+        made.require_folder("--mlc-fuzz-report", report)
         return made.Settings(
             seed=seed, seconds=seconds, graphs=graphs, shard=made.parse_shard(config.getoption("--mlc-fuzz-shard")),
             stream=(int(worker.get("workerid", "gw0")[2:]), int(worker.get("workercount", 1))),
-            ops=made.parse_ops(config.getoption("--mlc-fuzz-ops")), dtypes=made.parse_dtypes(config.getoption("--mlc-fuzz-dtypes")),
-            root=root, corpus=folder("--mlc-fuzz-corpus", made.DEFAULT_CORPUS),
-            report=folder("--mlc-fuzz-report", None), replay=replay, stop=config.getoption("maxfail") == 1)
+            ops=ops, dtypes=dtypes, root=root, corpus=corpus, report=report, replay=replay, stop=config.getoption("maxfail") == 1)
     except made.SettingError as error:
         raise pytest.UsageError(str(error)) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,6 +85,40 @@ def parse_ops(text: str | None) -> tuple[str, ...] | None:
     if unknown or not names:
         raise SettingError(f"--mlc-fuzz-ops: unknown op {', '.join(unknown) or text!r}; known: {', '.join(sorted(mlc.ops.REGISTRY))}")
     return names
+
+
+def require_pairs(ops: tuple[str, ...] | None, dtypes: tuple[str, ...] | None) -> None:
+    """SettingError when none of the ops takes any of the dtypes."""
+    if ops is None or dtypes is None:
+        return
+    import mlc.ops
+    taken = sorted({d.name for name in ops for d in mlc.ops.REGISTRY[name].dtypes})
+    if not set(taken) & set(dtypes):
+        raise SettingError(f"--mlc-fuzz-ops and --mlc-fuzz-dtypes: {', '.join(ops)} take {', '.join(taken)}, not {', '.join(dtypes)}")
+
+
+def require_folder(option: str, path: Path | None) -> None:
+    """SettingError unless the path is, or can become, a folder to write to."""
+    if path is None:
+        return
+    there = next((p for p in (path, *path.parents) if p.exists() or p.is_symlink()), path)
+    if not there.is_dir():
+        raise SettingError(f"{option}={path}: {there} is not a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise SettingError(f"{option}={path}: {there} is not writable, and what is found must be stored")
+
+
+def require_case(path: Path | None) -> None:
+    """SettingError unless the file to replay is a whole stored case."""
+    from pytest_mlc.corpus import CaseError, read
+    if path is None:
+        return
+    if not path.is_file():
+        raise SettingError(f"--mlc-fuzz-replay={path}: no such file")
+    try:
+        read(path)
+    except CaseError as error:
+        raise SettingError(f"--mlc-fuzz-replay={path}: {error}") from None
 
 
 def parse_dtypes(text: str | None) -> tuple[str, ...] | None:

@@ -63,7 +63,7 @@ def _load_module(name: str):
             return module
         sys.path.insert(0, os.getcwd())
         return importlib.import_module(name)
-    except Exception as error:  # whatever the user's module raises
+    except (Exception, SystemExit) as error:  # whatever the user's module raises
         raise UsageError(f"cannot import {name}: {one_line(error)}") from error
 
 

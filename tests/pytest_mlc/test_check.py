@@ -259,7 +259,8 @@ def test_a_function_that_returns_nothing_is_told_to_return(function, shown):
     ({"y": "f32[4]"}, None, OptionError, "has no parameter 'y'; it has x"),
     ({"x": "f32[B]"}, None, ShapeError, "dim B has no sizes"),
     ("f32[4]", None, TypeError, "mlc.check needs inputs"),
-], ids=["unknown", "unsized", "unnamed"])
+    ({"x": "f32[B]"}, {"B": (1.5, 20)}, OptionError, "B=.*whole numbers"),
+], ids=["unknown", "unsized", "unnamed", "fractional"])
 def test_inputs_that_make_no_sense_are_refused_when_decorating(inputs, dims, error, message):
     with pytest.raises(error, match=message):
         @mlc.check(inputs=inputs, dims=dims)

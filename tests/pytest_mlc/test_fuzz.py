@@ -184,13 +184,14 @@ def test_a_crash_of_the_reference_is_a_finding_and_the_campaign_goes_on(project)
     assert [f["headline"] for f in found["findings"]] == ["oracle crashed (signal 11 (SIGSEGV))"]
 
 
-def test_damaged_stored_cases_are_reported_and_skipped(project):
+def test_damaged_stored_cases_are_reported_and_skipped(project, pytester):
     folder = project.path / "kept"
     folder.mkdir()
     (folder / "cut.mlc").write_text("; mlc-case 1\n; kind: wrong\n")
     text = project("--mlc-fuzz-budget", "1", "--mlc-fuzz-ops", "neg", "--mlc-fuzz-corpus", "kept", "--mlc-fuzz-report", "report")
     assert "skipped stored case: cut.mlc" in text and summary(project)["stored_cases_skipped"]
-    assert "cut off" in project("--mlc-fuzz-replay", "kept/cut.mlc", status=1)
+    refused = pytester.runpytest_subprocess("--mlc-fuzz-replay", "kept/cut.mlc", timeout=60)
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR and "cut off" in refused.stderr.str()
 
 
 def test_workers_share_the_budget_and_explore_different_graphs(project):
@@ -210,7 +211,10 @@ def test_broken_test_files_do_not_stop_a_campaign(project):
     (("--mlc-fuzz-budget", "soon"), "give a time like 60s"), (("--mlc-fuzz-budget", "0"), "give a time like 60s"),
     (("--mlc-fuzz-shard", "3/2"), "1 <= i <= n"), (("--mlc-fuzz-ops", "neg,nonsense"), "unknown op"),
     (("--mlc-fuzz-dtypes", "f99"), "f99"), (("--mlc-fuzz-replay", "gone.mlc"), "no such file"),
-], ids=["budget", "zero", "shard", "op", "dtype", "replay"])
+    (("--mlc-fuzz-replay", "test_ordinary.py"), "not a case of format"), (("--mlc-fuzz-corpus", "test_ordinary.py"), "is not a folder"),
+    (("--mlc-fuzz-report", "test_ordinary.py/below"), "is not a folder"),
+    (("--mlc-fuzz-ops", "exp", "--mlc-fuzz-dtypes", "i32"), "exp take bf16, f16, f32, f64, not i32"),
+], ids=["budget", "zero", "shard", "op", "dtype", "replay", "no-case", "corpus", "report", "nothing-to-draw"])
 def test_bad_values_are_usage_errors(project, pytester, args, says):
     result = pytester.runpytest_subprocess("--mlc-fuzz", *args, timeout=60)
     assert result.ret == pytest.ExitCode.USAGE_ERROR and says in result.stderr.str()

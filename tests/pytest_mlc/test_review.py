@@ -124,6 +124,14 @@ def test_a_damaged_golden_file_can_be_replaced(repo):
     assert texts(root) == {"a.optimized.mlc": NEW}
 
 
+def test_a_damaged_new_file_is_named_and_stops_nothing(repo, capsys):
+    root = repo(a=(OLD, NEW), b=(OLD, NEW))
+    (root / "golden/t/b.optimized.mlc.new").write_bytes(b"\xff\xfe")
+    assert main(["review", "--accept-all"]) == 0
+    assert "b.optimized.mlc.new cannot be read" in capsys.readouterr().err
+    assert (root / "golden/t/a.optimized.mlc").read_text() == NEW
+
+
 def test_a_new_file_that_is_no_change_any_more_is_dropped(repo, capsys):
     root = repo(a=(OLD, OLD))
     assert main(["review"]) == 0

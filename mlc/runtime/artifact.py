@@ -9,6 +9,7 @@ constant, every one padded to a multiple of 64 so that constants can be used whe
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -26,7 +27,7 @@ from mlc.runtime.executable import Manifest, Program
 
 MAGIC = b"MLCPROG\n"
 FORMAT = 1
-_HEADER = struct.Struct("<8sIIQ32s8x")
+_HEADER = struct.Struct("<8sIIQ32s8s")
 _LENGTHS = struct.Struct("<QQ48x")
 
 
@@ -46,7 +47,7 @@ def to_bytes(program: Program, *, constants: bool = True) -> list[bytes | memory
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece)
-    return [_HEADER.pack(MAGIC, FORMAT, 0, sum(map(len, pieces)), digest.digest()), *pieces]
+    return [_HEADER.pack(MAGIC, FORMAT, 0, sum(map(len, pieces)), digest.digest(), b""), *pieces]
 
 
 def from_bytes(data: bytes | memoryview | np.ndarray, *,
@@ -78,7 +79,9 @@ def from_bytes(data: bytes | memoryview | np.ndarray, *,
 def _checked_payload(view: memoryview, source: str) -> memoryview:
     if len(view) < _HEADER.size or bytes(view[:8]) != MAGIC:
         raise ArtifactError(f"{source} is not a saved mlc program")
-    _, version, _, length, digest = _HEADER.unpack_from(view)
+    _, version, zero, length, digest, zeros = _HEADER.unpack_from(view)
+    if zero or any(zeros):
+        raise ArtifactError(f"{source} is damaged: its header holds what was never written")
     if version != FORMAT:
         raise ArtifactError(f"{source} has format {version}, this mlc reads format {FORMAT}; save it again")
     payload = view[_HEADER.size:]
@@ -126,6 +129,9 @@ def _stored_constants(payload: memoryview, at: int, manifest: Manifest, source: 
 def save(program: Program, path: str | os.PathLike) -> None:
     """Write the program to `path`; readers see the old file or the whole new one. OSError as from any write."""
     path = os.fsdecode(path)
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, f"cannot save {path!r}: no such folder", folder)
     temporary = os.path.join(os.path.dirname(path), f".mlc-{os.getpid()}-{secrets.token_hex(8)}.tmp")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:

@@ -67,8 +67,6 @@ def test_truncation_anywhere_is_noticed():
 def test_a_flipped_bit_anywhere_is_noticed():
     data = bytearray(b"".join(artifact.to_bytes(two_constants())))
     for at in [*range(0, 128), *range(128, len(data), 19)]:
-        if 12 <= at < 16 or 56 <= at < 64:  # zeros kept for later formats: nothing reads them
-            continue
         data[at] ^= 1 << at % 8
         with pytest.raises(ArtifactError):
             artifact.from_bytes(bytes(data))

@@ -16,7 +16,10 @@ from mlc.core.errors import OptionError
 
 def _int(lo: int, hi: int) -> Callable[[object], int]:
     def convert(value: object) -> int:
-        number = int(str(value))
+        try:
+            number = int(str(value))
+        except ValueError:
+            raise ValueError("must be a whole number") from None
         if not lo <= number <= hi:
             raise ValueError(f"must lie in {lo}..{hi}")
         return number

@@ -117,7 +117,8 @@ def _estimate(dot: Dot, m: int, n: int, width: int, packed: bool) -> tuple[float
         vectors = -(-c // width)
         far = depth * c * dot.dtype.itemsize > L1_BYTES
         for times, r in _spans(rows, m):
-            step = max(r * vectors / 2, (r + vectors) / 2, 6.0, 2.5 * vectors if far else 0.0) + (1.5 if far and not packed else 0.0)
+            step = max(r * vectors / 2, (r + vectors) / 2, 7.0, 2.5 * vectors if far else 0.0) + (1.5 if far and not packed else 0.0)
+            step += 0.01 * vectors  # of tiles alike, the one with more rows reads less of b
             cycles += count * times * (depth * step + 10 + r * vectors)
             code += r * vectors
     return cycles, code

@@ -10,6 +10,7 @@ import numpy as np
 
 from mlc.core import options as opt
 from mlc.kernel.ir import Kernel, KernelGraph, Step
+from mlc.kernel.packing import residents
 from mlc.loop import interp
 from mlc.loop.ir import Buffer, LoopKernel
 from mlc.memory import order
@@ -18,7 +19,7 @@ from mlc.memory.verify import verify_plan
 from mlc.passes.manager import PassResult
 
 Spilled = Mapping[Kernel, Sequence[Buffer]]
-# (slot, byte offset): slots are the program's inputs, outputs, constants, and last the arena.
+# (slot, byte offset): slots are the program's inputs, outputs, residents (constants and packed weights), and last the arena.
 Place = tuple[int, int]
 
 
@@ -46,7 +47,7 @@ class ProgramPlan:
 
     def __init__(self, program: KernelGraph, spilled: Spilled):
         self.spilled = spilled
-        self.slots = {name: k for k, name in enumerate((*program.inputs, *program.outputs, *program.constants))}
+        self.slots = {name: k for k, name in enumerate((*program.inputs, *program.outputs, *program.residents()))}
         self.requests = _requests(program, spilled)
         self.memory: MemoryPlan = plan_memory(self.requests)
         if opt.get("check"):
@@ -102,7 +103,8 @@ def run_planned(program: KernelGraph, plan: ProgramPlan, loops: Mapping[Kernel, 
                 constants: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The program's outputs by the loop interpreter inside the planned arena: in-place results on their operands, dead bytes poisoned."""
     outputs = [np.full(program.values[o].type.nbytes, 0xFF, np.uint8).view(program.values[o].type.dtype.numpy) for o in program.outputs]
-    slots = [*(np.ascontiguousarray(a).reshape(-1) for a in args), *outputs, *(np.ascontiguousarray(c).reshape(-1) for c in constants)]
+    given = [[np.ascontiguousarray(a).reshape(-1) for a in group] for group in (args, residents(program, constants))]
+    slots = [*given[0], *outputs, *given[1]]
     arena = np.empty(plan.memory.arena_bytes, np.uint8)
     for number, step in enumerate(program.steps):
         for (_, offset), nbytes in plan.dead_before(number):

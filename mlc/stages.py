@@ -15,6 +15,7 @@ from mlc.core.locks import lazy
 from mlc.graph import Graph, print_graph
 from mlc.kernel.cost import kernel_cost, program_cost
 from mlc.kernel.ir import Kernel, KernelGraph
+from mlc.kernel.packing import pack_weights
 from mlc.kernel.program_text import labels, print_kernel_graph, text_round_trips
 from mlc.kernel.schedule import Schedule, schedule_for
 from mlc.kernel.split import split_program
@@ -61,8 +62,17 @@ class Stages:
                                  milliseconds=(time.perf_counter() - begun) * 1e3, notes=refused)
 
     @lazy
+    def packed(self) -> KernelGraph:
+        """The partition with constant right operands of contractions packed."""
+        found = pack_weights(self._fusion[0], self.target.vector_bits // 8, self.target.vector_registers)
+        if opt.get("check"):
+            from mlc.kernel.verify import verify_program
+            verify_program(found, "pack")
+        return found
+
+    @lazy
     def schedules(self) -> dict[Kernel, Schedule]:
-        found = {k: schedule_for(k, self.target.vector_bits // 8, self.target.vector_registers) for k in self._fusion[0].kernels()}
+        found = {k: schedule_for(k, self.target.vector_bits // 8, self.target.vector_registers) for k in self.packed.kernels()}
         if opt.get("check"):
             from mlc.kernel.verify import verify_kernel
             for kernel, schedule in found.items():
@@ -71,7 +81,7 @@ class Stages:
 
     @lazy
     def loops(self) -> dict[Kernel, LoopKernel]:
-        found = lower_program(self._fusion[0], self.schedules)
+        found = lower_program(self.packed, self.schedules)
         if opt.get("check"):
             from mlc.loop.verify import verify
             for kernel in found.values():
@@ -89,7 +99,7 @@ class Stages:
     @lazy
     def kernels(self) -> KernelGraph:
         """The partition, its steps in the order that they run."""
-        found = order_program(self._fusion[0], self.spilled)
+        found = order_program(self.packed, self.spilled)
         if opt.get("check") >= 2:
             text_round_trips(found, self.schedules, "fuse")
         return found
@@ -120,8 +130,15 @@ class Stages:
         def specs(names): return [(n, kernels.values[n].type.shape, kernels.values[n].type.dtype) for n in names]
         manifest = Manifest.make(
             self.target, specs(kernels.inputs), specs(kernels.outputs), constants, arena_bytes=self.plan.memory.arena_bytes,
-            kernels=tuple(labels(kernels).values()), heavy=program_cost(kernels).seconds > HEAVY_SECONDS, extra={"literals": literals})
+            kernels=tuple(labels(kernels).values()), heavy=program_cost(kernels).seconds > HEAVY_SECONDS, residents=self._residents(),
+            extra={"literals": literals})
         return Program(compile_object(self.llvm, self.target), manifest, constants)
+
+    def _residents(self) -> tuple[tuple, ...]:
+        """What calls read besides their arguments, as `Manifest.residents` has it."""
+        number = {name: k for k, name in enumerate(self.kernels.constants)}
+        packings = [(name, self.kernels.values[name].packing) for name in self.kernels.residents()]
+        return tuple((number[p.of], p.depth, p.columns, p.panels, p.transposed) if p else (number[name],) for name, p in packings)
 
     def run_kernels(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The answers of the kernel interpreter."""
@@ -160,6 +177,8 @@ class Stages:
 
     def memory_analysis(self) -> dict[str, Any]:
         def total(names): return sum(self.kernels.values[n].type.nbytes for n in names)
-        return {"arena": self.plan.memory.arena_bytes, "max live": self.plan.memory.lower_bound, "constants": total(self.kernels.constants),
+        kept = [name for name in self.kernels.residents() if self.kernels.values[name].role == "constant"]
+        return {"arena": self.plan.memory.arena_bytes, "max live": self.plan.memory.lower_bound, "constants": total(kept),
+                "packed": total(set(self.kernels.residents()) - set(kept)),
                 "inputs": total(self.kernels.inputs), "outputs": total(self.kernels.outputs),
                 "scratch per worker": max(map(worker_scratch, self.loops.values()), default=0)}

@@ -13,6 +13,7 @@ from mlc.core.expr import Expr, topological
 from mlc.core.scalar_eval import apply, evaluate
 from mlc.kernel.attention import AttendSchedule, blocks, weight_scale
 from mlc.kernel.ir import Attend, Axis, Bind, Dot, Kernel, KernelGraph, Put, Reduce, Stage
+from mlc.kernel.packing import pack
 from mlc.kernel.schedule import Schedule, StageSchedule, additions, chunk_steps
 from mlc.kernel.tiling import dot_chunk
 
@@ -219,6 +220,9 @@ def run_program(program: KernelGraph, schedules: Mapping[Kernel, Schedule], args
 def execute_steps(program: KernelGraph, args: Sequence[np.ndarray], constants: Mapping[str, np.ndarray], run) -> list[np.ndarray]:
     """Run each step by `run(kernel, buffers by parameter name)` on flat arrays; returns the shaped outputs."""
     memory = {name: np.ascontiguousarray(v).reshape(-1) for name, v in (*zip(program.inputs, args, strict=True), *constants.items())}
+    for value in program.values.values():
+        if value.packing:
+            memory[value.name] = pack(memory[value.packing.of], value.packing)
     for step in program.steps:
         for name in step.writes():
             type = program.values[name].type

@@ -148,13 +148,26 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class Packing:
+    """How a packed value is made of the constant `of`: a matrix of depth x columns (columns x depth if `transposed`), in panels of so many
+    columns, as `Dot.panels` has it."""
+
+    of: str
+    depth: int
+    columns: int
+    panels: int
+    transposed: bool = False
+
+
+@dataclass(frozen=True)
 class Value:
-    """A buffer of the program. role: "input", "output", "constant", "temp"; `source` is the graph node it holds."""
+    """A buffer of the program. role: "input", "output", "constant", "temp", "packed"; `source` is the graph node it holds."""
 
     name: str
     type: TensorType
     role: str
     source: int
+    packing: Packing | None = None
 
 
 @dataclass(frozen=True)
@@ -186,6 +199,11 @@ class KernelGraph:
     def kernels(self) -> list[Kernel]:
         """The distinct kernels, in order of first use."""
         return list(dict.fromkeys(step.kernel for step in self.steps))
+
+    def residents(self) -> list[str]:
+        """The constants that steps read, then the packed values: what stays in memory between calls."""
+        read = {name for step in self.steps for name in step.reads()}
+        return [c for c in self.constants if c in read] + [v.name for v in self.values.values() if v.role == "packed"]
 
 
 def extents(axes: tuple[Axis, ...]) -> dict[str, int]:

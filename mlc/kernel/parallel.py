@@ -74,10 +74,10 @@ def _choose_dot(dot: Dot, plan: object, seconds: float) -> tuple[Parallel, int]:
     (m, rows), (n, columns) = dot.m, dot.n
     panels = max(2, min(most, columns // (2 * plan.n)))
     # Even blocks of columns are better than whole panels: nothing is left to one thread alone.
-    along = 0 if getattr(dot, 'panels', 0) else block_size(columns, panels, plan.width)
-    across = 0 if getattr(plan, 'stream', 0) else block_size(rows, most, plan.m)
+    along = block_size(columns, panels, dot.panels or plan.width)
+    across = 0 if plan.stream or ("b" in plan.pack and along) else block_size(rows, most, plan.m)
     counts = {(m, across): -(-rows // across) if across else 1, (n, along): -(-columns // along) if along else 1}
-    order = [(n, along), (m, across)] if "b" in getattr(plan, "pack", "") or getattr(plan, 'stream', 0) else [(m, across), (n, along)]
+    order = [(n, along), (m, across)] if "b" in plan.pack or plan.stream else [(m, across), (n, along)]
     best = next((cut for cut in order if counts[cut] >= DOT_BLOCKS // 4), max(order, key=counts.__getitem__))
     return (best, counts[best]) if counts[best] > 1 else (("", 0), 1)
 

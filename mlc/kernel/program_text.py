@@ -18,6 +18,7 @@
     refused fusions
       %2 -> %5 (reduce_sum): a reduction needs whole rows of the contraction
 
+A packed value says what it is made of: `%c.1.by48: f32[589824] packed node 1 of %c.1 k:768 n:768 panels:48`.
 A step names what its kernel writes, the kernel, and what it reads; a value's node is the one of the optimized graph that it holds.
 """
 
@@ -30,11 +31,11 @@ from dataclasses import replace
 from mlc.core.errors import ParseError, VerifyError
 from mlc.core.expr_text import checked_buffer, checked_title
 from mlc.core.text import Reader, read_type
-from mlc.kernel.ir import Kernel, KernelGraph, Step, Value
+from mlc.kernel.ir import Kernel, KernelGraph, Packing, Step, Value
 from mlc.kernel.schedule import Schedule
 from mlc.kernel.text import print_kernel, read_kernel, read_word
 
-_ROLES = ("input", "constant", "temp", "output")
+_ROLES = ("input", "constant", "temp", "output", "packed")
 _NOTES = "refused fusions"
 
 
@@ -52,7 +53,7 @@ def print_kernel_graph(program: KernelGraph, schedules: Mapping[Kernel, Schedule
     label = labels(program)
     _printable(program)
     lines = [f"program @{checked_title(program.name)} {{"]
-    lines += [f"  %{checked_buffer(v.name)}: {v.type} {v.role} node {v.source}" for v in program.values.values()]
+    lines += [f"  %{checked_buffer(v.name)}: {v.type} {v.role} node {v.source}{_packing(v.packing)}" for v in program.values.values()]
     lines += [""] if program.values and program.steps else []
     lines += [f"  {_step(program, step, label[step.kernel])}" for step in program.steps]
     lines += ["  return" + _names(program.outputs, " "), "}", ""]
@@ -60,6 +61,12 @@ def print_kernel_graph(program: KernelGraph, schedules: Mapping[Kernel, Schedule
     if program.notes:
         parts.append("\n".join([_NOTES, *(f"  {note}" for note in program.notes), ""]))
     return "\n".join(parts)
+
+
+def _packing(packing: Packing | None) -> str:
+    if packing is None:
+        return ""
+    return f" of %{checked_buffer(packing.of)} k:{packing.depth} n:{packing.columns} panels:{packing.panels}" + " transposed" * packing.transposed
 
 
 def _names(names: tuple[str, ...], before: str = "") -> str:
@@ -161,7 +168,17 @@ class _Parser:
         type = read_type(r)
         role = read_word(r, _ROLES)
         r.expect("node")
-        self.values[name] = Value(name, type, role, r.integer())
+        source = r.integer()
+        self.values[name] = Value(name, type, role, source, self.packing() if r.accept("of") else None)
+
+    def packing(self) -> Packing:
+        r = self.reader
+        (of,), sizes = self.names(), []
+        for word in ("k", "n", "panels"):
+            r.expect(word)
+            r.expect(":")
+            sizes.append(r.integer())
+        return Packing(of, *sizes, r.accept("transposed"))
 
     def names(self) -> list[str]:
         """`%a, %b`: values declared above."""

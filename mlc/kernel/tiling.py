@@ -6,13 +6,13 @@ they were measured to help: panels of n columns outside, tiles of m rows inside,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mlc.core import expr as ex
 from mlc.core.expr import Expr
 from mlc.core.text import Reader
-from mlc.kernel.ir import Dot
+from mlc.kernel.ir import Dot, Kernel
 
 # The k loop of a contraction keeps its accumulators for at most this many steps, then they are added to those of the steps before.
 DOT_CHUNK = 1024
@@ -148,15 +148,37 @@ def tile_schedule(dot: Dot, vector_bytes: int, registers: int) -> TileSchedule:
         return TileSchedule(max(1, rows), min(columns, STREAM_COLUMNS), 4 * width, STREAM_ROWS, "", True)
     if min(rows, columns) < 1:
         return TileSchedule(1, 1, width)
-    found = []
-    for m, n in _candidates(dot, width, registers):
-        if dot.panels and n != min(dot.panels, columns):
-            continue
-        found.append((*_estimate(dot, m, n, width, "b" in pack or bool(dot.panels)), -m * n, m, n))
-    if not found:
-        vectors = -(-min(dot.panels, columns) // width)
-        found = [(0.0, 0, 0, max(1, min(rows, (24 if registers >= 32 else 12) // vectors)), min(dot.panels, columns))]
-    best = min(found)[0]
-    *_, m, n = min((code, cycles, area, m, n) for cycles, code, area, m, n in found if cycles <= 1.03 * best)
+    m, n = _best_tile(dot, width, registers, "b" in pack)
     staged = depth > DOT_CHUNK or (heavy and m * -(-n // width) > 2)
     return TileSchedule(m, n, width, 0, pack, staged)
+
+
+def _best_tile(dot: Dot, width: int, registers: int, packed: bool, free: bool = False) -> tuple[int, int]:
+    """Rows and columns; the columns are those of the panels that b is stored in, unless they are `free`."""
+    panels = 0 if free else min(dot.panels, dot.n[1])
+    found = [(*_estimate(dot, m, n, width, packed or panels > 0 or free), m, n)
+             for m, n in _candidates(dot, width, registers) if panels in (0, n)]
+    if not found:
+        return max(1, min(dot.m[1], (24 if registers >= 32 else 12) // -(-panels // width))), panels
+    best = min(found)[0]
+    *_, m, n = min((code, cycles, m, n) for cycles, code, m, n in found if cycles <= 1.03 * best)
+    return m, n
+
+
+def panel_width(dot: Dot, vector_bytes: int, registers: int) -> int:
+    """The columns of a panel, where b may be stored in any."""
+    return _best_tile(dot, max(1, vector_bytes // max(dot.dtype.itemsize, 1)), registers, True, True)[1]
+
+
+def paths(kernels: Iterable[tuple[Kernel, object]]) -> set[str]:
+    """Which ways of contracting occur among kernels and their schedules: "tile", "tail" (a smaller tile), "pack", "stream" (few rows),
+    "deep" (several partial sums), "staged" (a loop over the tile's sums), "prepared" (weights packed when the program is made)."""
+    found: set[str] = set()
+    for kernel, schedule in kernels:
+        for dot, plan in zip(kernel.stages, schedule.stages):
+            if not isinstance(dot, Dot):
+                continue
+            ways = {"stream": plan.stream, "tile": not plan.stream, "tail": dot.m[1] % plan.m or dot.n[1] % plan.n, "pack": plan.pack,
+                    "deep": dot.k[1] > DOT_CHUNK, "staged": plan.staged and not plan.stream, "prepared": dot.panels}
+            found |= {name for name, taken in ways.items() if taken}
+    return found

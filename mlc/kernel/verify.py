@@ -256,7 +256,7 @@ def arguments_fit(program: KernelGraph) -> None:
 
 def steps_follow_their_operands(program: KernelGraph) -> None:
     """Kernels are in a total order in which every value is stored once, before it is loaded: no cycle between kernels."""
-    ready = {v.name for v in program.values.values() if v.role in ("input", "constant")}
+    ready = {v.name for v in program.values.values() if v.role in ("input", "constant", "packed")}
     for k, step in enumerate(program.steps):
         for name in step.reads():
             if name not in ready:
@@ -270,10 +270,36 @@ def steps_follow_their_operands(program: KernelGraph) -> None:
             _fail("steps_follow_their_operands", "outputs", f"%{name} never stored", "a stored value")
 
 
+def packings_fit(program: KernelGraph) -> None:
+    """A packed value is a whole constant matrix in another order, and only contractions with panels of its width read it, as b."""
+    for value in program.values.values():
+        if (value.role == "packed") != (value.packing is not None):
+            _fail("packings_fit", f"%{value.name}", f"role {value.role}", "a packing on packed values only")
+    for value in (v for v in program.values.values() if v.packing):
+        packing, source = value.packing, program.values.get(value.packing.of)
+        size = packing.depth * packing.columns
+        if source is None or source.role != "constant" or packing.panels < 1 or not source.type.size == value.type.size == size \
+                or source.type.dtype is not value.type.dtype:
+            _fail("packings_fit", f"%{value.name}", packing, "a constant of as many elements, and panels of at least 1")
+    for k, step in enumerate(program.steps):
+        params = [p.name for p in step.kernel.params if p.role != "scratch"]
+        packed = {p: program.values[a].packing for p, a in zip(params, step.args) if program.values[a].packing}
+        for stage in step.kernel.stages:
+            shape = (stage.k[1], stage.n[1], stage.panels) if isinstance(stage, Dot) else None
+            inside = {e.attr[0] for e in ex.topological([stage.b]) if e.op == "load"} if shape and stage.panels else set()
+            if shape and stage.panels and not all(p in packed and shape == (packed[p].depth, packed[p].columns, packed[p].panels) for p in inside):
+                _fail("packings_fit", f"step {k} ({step.kernel.name})", f"panels of {stage.panels}", "b packed like that")
+            apart = [value for value, _, _ in _parts(stage) if not (inside and value is stage.b)]
+            others = {e.attr[0] for e in ex.topological(apart) if e.op == "load"}
+            if others & set(packed):
+                _fail("packings_fit", f"step {k} ({step.kernel.name})", sorted(others & set(packed)), "packed values read as b only")
+
+
 def verify_program(program: KernelGraph, stage: str = "") -> KernelGraph:
     """Check the partition and each distinct kernel. VerifyError names the stage, the invariant and the step or kernel."""
     try:
         arguments_fit(program)
+        packings_fit(program)
         steps_follow_their_operands(program)
         for kernel in program.kernels():
             verify_kernel(kernel)

@@ -192,8 +192,8 @@ def native_function(program: object, fallback: Callable | None = None) -> Callab
     """
     native = _native()
     manifest = program.manifest
-    if isinstance(native, str) or len(manifest.inputs) + len(manifest.outputs) + len(manifest.constants) >= _MOST_BUFFERS:
+    if isinstance(native, str) or len(manifest.inputs) + len(manifest.outputs) + len(program.residents) >= _MOST_BUFFERS:
         return None
     specs = [[(spec.shape, parse_dtype(spec.dtype).numpy) for spec in group] for group in (manifest.inputs, manifest.outputs)]
-    return native.function(program.main_address, *specs, [address(constant) for constant in program.constants], manifest.arena_bytes,
-                           manifest.heavy, fallback, (program.library, program.constants))
+    return native.function(program.main_address, *specs, [address(array) for array in program.residents], manifest.arena_bytes,
+                           manifest.heavy, fallback, (program.library, program.residents))

@@ -1,6 +1,7 @@
 """Programs: object code, what it expects and returns, its constants; and how to run and store them.
 
-The object defines `void @mlc_main(ptr %bufs)`, where `bufs` is an array of addresses: inputs, outputs, constants, arena.
+The object defines `void @mlc_main(ptr %bufs)`, where `bufs` is an array of addresses: inputs, outputs, residents
+(constants and packed weights), arena.
 Memory is C-contiguous in native byte order, aligned to the element; outputs, constants and the arena to 64 bytes.
 """
 
@@ -20,6 +21,8 @@ from mlc.core.dtype import DType, as_dtype, parse_dtype
 from mlc.core.errors import ArtifactError, DtypeError, MlcError, ShapeError, UnsupportedError
 from mlc.core.fingerprint import array_digest, versions
 from mlc.core.locks import lazy
+from mlc.kernel.ir import Packing
+from mlc.kernel.packing import pack
 from mlc.runtime.buffers import ArenaPool, address, aligned_empty, frozen
 from mlc.runtime.orc import Library
 from mlc.runtime.support import native_call, support
@@ -54,6 +57,8 @@ class Manifest:
     """All that is known about a program besides its code; JSON keeps every field.
 
     `heavy` says that a call is long enough (tens of microseconds) for other Python threads to run meanwhile.
+    `residents` says what lies in memory between calls: (constant,) for a constant as it is, (constant, depth, columns, panels, transposed)
+    for one that is packed, by number; None: all constants as they are.
     `extra` is free for analyses and texts: JSON values only.
     """
 
@@ -67,6 +72,7 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)
     kernels: tuple[str, ...] = ()
     heavy: bool = True
+    residents: tuple[tuple, ...] | None = None
     extra: dict[str, object] = field(default_factory=dict)
 
     @classmethod
@@ -92,6 +98,8 @@ class Manifest:
             fields["constants"] = tuple(ConstantSpec(digest, tuple(shape), parse_dtype(dtype).name) for digest, shape, dtype in fields["constants"])
             for name in ("requires", "kernels"):
                 fields[name] = tuple(fields[name])
+            if fields["residents"] is not None:
+                fields["residents"] = tuple(map(tuple, fields["residents"]))
             return cls(**fields)
         except (ValueError, TypeError, KeyError, MlcError) as error:
             raise ArtifactError(f"not a manifest of this version of mlc: {error}") from None
@@ -108,8 +116,7 @@ class Program:
     def __init__(self, object_code: bytes, manifest: Manifest, constants: Sequence[np.ndarray] = (), *,
                  own_constants: bool = False):
         self.object_code, self.manifest = bytes(object_code), manifest
-        self.constants = tuple(frozen(np.asarray(constant), own_constants) for constant in constants)
-        _check_constants(manifest, self.constants)
+        self.constants, self.residents = _in_memory(manifest, [np.asarray(constant) for constant in constants], own_constants)
         lacking = host_lacks(manifest.triple, manifest.requires)
         if lacking:
             raise UnsupportedError(f"this CPU cannot run the program, which needs {', '.join(lacking)}; compile for the target native or generic")
@@ -118,9 +125,9 @@ class Program:
         use_threads()
         self._dtypes = [parse_dtype(spec.dtype).numpy for spec in manifest.inputs]
         self._outputs = [(spec.shape, parse_dtype(spec.dtype).numpy) for spec in manifest.outputs]
-        self._constant_addresses = [address(constant) for constant in self.constants]
+        self._resident_addresses = [address(array) for array in self.residents]
         self._pool = ArenaPool(manifest.arena_bytes)
-        self._bufs = ctypes.c_void_p * (len(self._dtypes) + len(self._outputs) + len(self.constants) + 1)
+        self._bufs = ctypes.c_void_p * (len(self._dtypes) + len(self._outputs) + len(self.residents) + 1)
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run on arrays of the manifest's shapes and dtypes; returns fresh C-contiguous, 64-byte-aligned arrays.
@@ -137,7 +144,7 @@ class Program:
                 return [outcome] if len(self._outputs) == 1 else list(outcome)
         results = [aligned_empty(shape, dtype) for shape, dtype in self._outputs]
         arena = self._pool.take()
-        native_call()(self.main_address, self._bufs(*map(address, arrays), *map(address, results), *self._constant_addresses, address(arena)))
+        native_call()(self.main_address, self._bufs(*map(address, arrays), *map(address, results), *self._resident_addresses, address(arena)))
         self._pool.give(arena)
         return results
 
@@ -162,7 +169,18 @@ class Program:
         return load(path)
 
 
-def _check_constants(manifest: Manifest, constants: tuple[np.ndarray, ...]) -> None:
+def _in_memory(manifest: Manifest, constants: list[np.ndarray], own: bool) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """The constants, and what calls read: constants (aligned, copied unless `own`) and packed ones. Constants that are only packed stay
+    where they are, for `save`."""
+    _check_constants(manifest, constants)
+    residents = [(k,) for k in range(len(constants))] if manifest.residents is None else manifest.residents
+    kept = {k for k, *packed in residents if not packed}
+    constants = [frozen(constant, own) if k in kept else constant for k, constant in enumerate(constants)]
+    return tuple(constants), tuple(
+        frozen(pack(np.ascontiguousarray(constants[k]), Packing("", *packed)), True) if packed else constants[k] for k, *packed in residents)
+
+
+def _check_constants(manifest: Manifest, constants: Sequence[np.ndarray]) -> None:
     wanted = [(spec.shape, spec.dtype) for spec in manifest.constants]
     given = [(constant.shape, as_dtype(constant.dtype).name) for constant in constants]
     if wanted != given:

@@ -404,7 +404,7 @@ def test_a_bad_kernel_is_refused_where_it_is_bad(old, new, message):
 
 @pytest.mark.parametrize("old,new,message", [
     ("program @", "graph @", "line 1, column 1: expected 'program'"),
-    ("] temp", "] scratch", "line 4, column 16: expected one of input, constant, temp, output, found 'scratch'"),
+    ("] temp", "] scratch", "line 4, column 16: expected one of input, constant, temp, output, packed, found 'scratch'"),
     ("node 5", "5", "expected 'node', found '5'"),
     ("%t.5: f32[4] temp", "%x: f32[4] temp", "line 4, column 3: %x is declared twice"),
     ("(%x, %c.1)", "(%x, %c.2)", "line 7, column 21: %c.2 is not declared above"),

@@ -1,0 +1,67 @@
+"""Which tile a contraction gets, what is copied, and that the text tells it."""
+
+import pytest
+
+from mlc.core import dtype as dt
+from mlc.core import expr as ex
+from mlc.core.affine import Affine
+from mlc.kernel.ir import Dot, Kernel, Put
+from mlc.kernel.schedule import Schedule
+from mlc.kernel.tiling import DOT_CHUNK, dot_chunk, paths, tile_schedule
+
+AVX512, AVX2, SSE = (64, 32), (32, 16), (16, 16)
+
+
+def dot(m, n, k, dtype=dt.f32, flip=False, epilogue=0):
+    a = ex.make("load", dtype, (), ("a", Affine(0, (("m", k), ("k", 1)))))
+    b = ex.make("load", dtype, (), ("b", Affine(0, (("n", k), ("k", 1)) if flip else (("k", n), ("n", 1)))))
+    value = ex.var("t", dtype)
+    for _ in range(epilogue):
+        value = value * value
+    return Dot("t", dtype, ("m", m), ("n", n), ("k", k), a, b, (Put("o", Affine(0, (("m", n), ("n", 1))), value),))
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2, SSE])
+@pytest.mark.parametrize("dtype", [dt.f32, dt.f64])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (8, 48, 5), (127, 129, 131), (512, 512, 512), (3, 1000, 7), (1000, 3, 7), (14, 16, 2)])
+def test_accumulators_leave_room_for_both_operands(shape, dtype, target):
+    plan = tile_schedule(dot(*shape, dtype), *target)
+    vectors = -(-plan.n // plan.width)
+    assert plan.m * vectors + vectors + 1 <= target[1] or plan.stream
+
+
+@pytest.mark.parametrize("shape, tails", [((512, 512, 512), (0, 0)), ((64, 64, 64), (0, 0)), ((100, 96, 50), (None, 0))])
+def test_tiles_that_divide_the_sizes_are_preferred(shape, tails):
+    plan = tile_schedule(dot(*shape), *AVX512)
+    assert all(size % tile == tail for size, tile, tail in zip(shape, (plan.m, plan.n), tails) if tail is not None)
+
+
+@pytest.mark.parametrize("shape, flip, pack", [
+    ((512, 512, 512), False, "b"), ((64, 512, 784), False, ""), ((128, 3072, 768), False, "b"), ((128, 768, 768), False, ""),
+    ((8, 512, 512), True, "b"), ((1, 512, 512), False, "")])
+def test_the_right_operand_is_copied_where_it_is_large_or_unreadable(shape, flip, pack):
+    assert tile_schedule(dot(*shape, flip=flip), *AVX512).pack == pack
+
+
+def test_one_row_streams_the_matrix():
+    plan = tile_schedule(dot(1, 5000, 64), *AVX512)
+    assert plan.stream and plan.n < 5000
+
+
+@pytest.mark.parametrize("epilogue, depth, staged", [(1, 64, False), (30, 64, True), (1, DOT_CHUNK + 1, True)])
+def test_long_epilogues_and_deep_sums_go_through_scratch(epilogue, depth, staged):
+    assert tile_schedule(dot(64, 96, depth, epilogue=epilogue), *AVX512).staged is staged
+
+
+@pytest.mark.parametrize("depth", [0, 1, DOT_CHUNK, DOT_CHUNK + 1, 1536, 2048, 5000])
+def test_chunks_are_as_even_as_they_can_be(depth):
+    chunk = dot_chunk(depth)
+    assert chunk <= DOT_CHUNK and (depth == 0 or -(-depth // chunk) == -(-depth // DOT_CHUNK))
+
+
+@pytest.mark.parametrize("args, expected", [
+    ((dot(64, 64, 64),), {"tile"}), ((dot(9, 65, 64),), {"tile", "tail"}), ((dot(1, 300, 8),), {"stream"}),
+    ((dot(8, 64, 2048, flip=True),), {"tile", "pack", "deep", "staged"})])
+def test_paths_tell_how_a_kernel_contracts(args, expected):
+    kernel = Kernel("k", (), (), args)
+    assert paths([(kernel, Schedule((tile_schedule(args[0], *AVX512),)))]) == expected

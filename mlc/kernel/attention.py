@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mlc.core import expr as ex
 from mlc.core.text import Reader
 from mlc.kernel.ir import Attend
 
 # Keys of a block: their weights stay in L1 between two tiles, and this many are added to a sum of weights one after the other.
 KEY_BLOCK = 128
+# Bytes from one key's values to the next's from which a block of them is copied.
+FAR = 1024
+# With so many keys packing a block of queries is a small part of the work.
+SHORT = 256
 # A query is a lane of the row passes, which want four vectors at a time.
 QUERY_VECTORS = 4
 
@@ -16,7 +21,8 @@ QUERY_VECTORS = 4
 @dataclass(frozen=True)
 class AttendSchedule:
     """Blocks of `queries` x `keys`, row passes of `width` lanes, register tiles of `scores` = (keys, queries) and `sums` =
-    (queries, values) in vectors of `by`.
+    (queries, values) in vectors of `by`. `copied`: a block's values are copied to where they lie side by side first.
+    `turned`: queries are packed by transposes in registers, which are faster than gathers, and take longer to compile.
 
     The order: a score is summed over k, one fma a step. Block after block of keys: the weights of the block are added from zero, key
     after key, and so are the products with the values, one fma a key; then both join the running sums, which are multiplied by
@@ -30,10 +36,13 @@ class AttendSchedule:
     scores: tuple[int, int]
     sums: tuple[int, int]
     by: int
+    copied: bool = False
+    turned: bool = False
 
     def text(self) -> str:
         (a, b), (c, d) = self.scores, self.sums
-        return f"attend m:{self.queries} n:{self.keys} lanes:{self.width} scores:{a} {b} sums:{c} {d} by {self.by}"
+        marks = " copied" * self.copied + " turned" * self.turned
+        return f"attend m:{self.queries} n:{self.keys} lanes:{self.width} scores:{a} {b} sums:{c} {d} by {self.by}{marks}"
 
 
 def read_attend(reader: Reader) -> AttendSchedule:
@@ -45,7 +54,7 @@ def read_attend(reader: Reader) -> AttendSchedule:
     queries, keys, width = number("m"), number("n"), number("lanes")
     scores, sums = ((number(name), reader.integer()) for name in ("scores", "sums"))
     reader.expect("by")
-    return AttendSchedule(queries, keys, width, scores, sums, reader.integer())
+    return AttendSchedule(queries, keys, width, scores, sums, reader.integer(), reader.accept("copied"), reader.accept("turned"))
 
 
 def weight_scale(stage: Attend) -> float:
@@ -73,13 +82,27 @@ def _register_tile(rows: int, columns: int, width: int, registers: int) -> tuple
     return found
 
 
+def _evenly(extent: int, sizes: range, otherwise: int) -> int:
+    """A block size without a block left over, whose loops would be written twice; or else another."""
+    return next((size for size in sizes if extent % size == 0), otherwise)
+
+
+def _far_apart(stage: Attend) -> bool:
+    """Whether the values of one key after the other lie so that few of them fit in L1 together: steps of many lines, which share its sets."""
+    for e in ex.topological([stage.value]):
+        if e.op == "load" and e.attr[1].coefficient(stage.n[0]) * e.dtype.itemsize >= FAR and stage.c[1] * e.dtype.itemsize < FAR:
+            return True
+    return False
+
+
 def attend_schedule(stage: Attend, vector_bytes: int, registers: int) -> AttendSchedule:
     """Blocks that keep scores and sums in L1; a block of queries is as wide as the row passes."""
     width = vector_bytes // stage.dtype.itemsize
     (_, queries), (_, keys), _, (_, columns) = stage.axes
     lanes = width * QUERY_VECTORS
-    rows = queries if queries <= lanes * 3 // 2 else lanes
-    count = min(KEY_BLOCK, keys)
+    rows = queries if queries <= lanes * 3 // 2 else _evenly(queries, range(lanes, lanes // 2, -width), lanes)
+    count = keys if keys <= KEY_BLOCK else _evenly(keys, range(KEY_BLOCK, KEY_BLOCK // 2, -1), KEY_BLOCK)
     while lanes > width and lanes >= 2 * rows:
         lanes //= 2
-    return AttendSchedule(rows, count, lanes, _register_tile(count, rows, width, registers), _register_tile(rows, columns, width, registers), width)
+    scores, sums = _register_tile(count, rows, width, registers), _register_tile(rows, columns, width, registers)
+    return AttendSchedule(rows, count, lanes, scores, sums, width, rows > 2 * sums[0] and _far_apart(stage), keys <= SHORT)

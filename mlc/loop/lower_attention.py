@@ -48,6 +48,9 @@ class AttentionLoops:
             self.scratch.append(Buffer(buffer_name(name), stage.dtype, size, "scratch"))
             return self.scratch[-1].name
         self.packed, self.scores, self.total = buffer("q", depth * self.rows), buffer("s", self.keys * self.rows), buffer("total", self.rows)
+        self.value = buffer("v", self.keys * columns) if plan.copied else ""
+        self.staged = {e: Buffer(buffer_name("b"), e.dtype, self.keys * self.rows, "scratch") for e in self._across()}
+        self.scratch += self.staged.values()
         if not self.single:
             self.top, self.fade, self.out = buffer("top", self.rows), buffer("fade", self.rows), buffer("out", self.rows * columns)
 
@@ -90,21 +93,59 @@ class AttentionLoops:
         return [Decl(self.stage.name, self.stage.dtype, lanes, total),
                 *(Store(p.target, p.index.substitute(at), v) for p, v in zip(self.stage.puts, values))]
 
+    def _across(self) -> list[Expr]:
+        """What a score loads that is contiguous from key to key, not from query to query: turned before, block by block."""
+        (m, queries), (n, keys) = self.stage.m, self.stage.n
+        if min(queries, keys) < 4:
+            return []
+        loads = [e for e in ex.topological([self.stage.score]) if e.op == "load"]
+        return [e for e in loads if e.attr[1].coefficient(n) == 1 and abs(e.attr[1].coefficient(m)) > 1]
+
+    def turn(self, down: tuple[str, int], across: tuple[str, int], value: Callable[[Affine, Affine], Stmt]) -> list[Stmt]:
+        """Tiles of `by` x `by` that code generation transposes in registers: `value(down, across)` is stored, `across` are lanes."""
+        by = self.plan.by
+
+        def tile(rows: Span, cols: Span) -> list[Stmt]:
+            r, c = self.fresh("r"), self.fresh("c")
+            return [For(r, rows[1], (For(c, cols[1], (value(rows[0] + _at(r), cols[0] + _at(c)),), "vector", by),), "unroll")]
+        return self._blocks(down[0], down[1], by, lambda rows: self._blocks(across[0], across[1], by, lambda cols: tile(rows, cols)))
+
     # ----------------------------------------------------------------- one block of queries
     def _query_block(self, queries: Span) -> list[Stmt]:
-        body = [self._pack(queries)]
+        def block(keys: Span) -> list[Stmt]:
+            return [*self._bring(queries, keys), *self._score(queries, keys), self._weigh(queries, keys), *self._sum(queries, keys)]
+        body = self._pack(queries)
         if not self.single:
             body += self._begin(queries[1])
-        body += self._blocks("nb", self.stage.n[1], self.keys, lambda keys: [*self._score(queries, keys), self._weigh(queries, keys),
-                                                                            *self._sum(queries, keys)])
+        body += self._blocks("nb", self.stage.n[1], self.keys, block)
         return body if self.single else [*body, *self._end(queries)]
 
-    def _pack(self, queries: Span) -> For:
-        k, q = self.fresh("k"), self.fresh("q")
-        at = {self.stage.m[0]: queries[0] + _at(q), self.stage.k[0]: _at(k)}
-        (value,) = rebase([self.stage.query], at)
-        store = Store(self.packed, _at(k, self.rows) + _at(q), value)
-        return For(k, self.stage.k[1], (For(q, queries[1], (store,), "vector", self.plan.by),))
+    def _pack(self, queries: Span) -> list[Stmt]:
+        """Queries as `packed[k][query]`."""
+        def store(k: Affine, q: Affine) -> Stmt:
+            (value,) = rebase([self.stage.query], {self.stage.m[0]: queries[0] + q, self.stage.k[0]: k})
+            return Store(self.packed, k * self.rows + q, value)
+        if not self.plan.turned:
+            k, q = self.fresh("k"), self.fresh("q")
+            return [For(k, self.stage.k[1], (For(q, queries[1], (store(_at(k), _at(q)),), "vector", self.plan.by),))]
+        return self.turn(("k", self.stage.k[1]), ("q", queries[1]), store)
+
+    def _bring(self, queries: Span, keys: Span) -> list[Stmt]:
+        """What a block of keys needs in an order of its own: turned masks and biases, copied values."""
+        found: list[Stmt] = []
+        for node, buffer in self.staged.items():
+            name, index = node.attr
+
+            def store(n: Affine, q: Affine, name: str = name, index: Affine = index, buffer: Buffer = buffer) -> Stmt:
+                place = index.substitute({self.stage.m[0]: queries[0] + q, self.stage.n[0]: keys[0] + n})
+                return Store(buffer.name, n * self.rows + q, load(name, buffer.dtype, place))
+            found += self.turn(("n", keys[1]), ("q", queries[1]), store)
+        if self.value:
+            n, c = self.fresh("n"), self.fresh("c")
+            (value,) = rebase([self.stage.value], {self.stage.n[0]: keys[0] + _at(n), self.stage.c[0]: _at(c)})
+            copy = Store(self.value, _at(n, self.stage.c[1]) + _at(c), value)
+            found.append(For(n, keys[1], (For(c, self.stage.c[1], (copy,), "vector", self.plan.by),)))
+        return found
 
     def _begin(self, count: int) -> list[Stmt]:
         var = self.fresh("z")
@@ -144,7 +185,9 @@ class AttentionLoops:
     def _highest(self, queries: Span, keys: Span, q: Affine, top: str) -> For:
         dtype, n, name = self.stage.dtype, self.fresh("n"), self.fresh(f"{self.stage.name}.x")
         place = _at(n, self.rows) + q
-        (score,) = rebase([self.stage.score], {self.stage.m[0]: queries[0] + q, self.stage.n[0]: keys[0] + _at(n)})
+        brought = {e.attr: load(b.name, b.dtype, place) for e, b in self.staged.items()}
+        (score,) = rebase([self.stage.score], {self.stage.m[0]: queries[0] + q, self.stage.n[0]: keys[0] + _at(n)},
+                          lambda name, old, new: brought.get((name, old)))
         x, so_far = ex.var(name, dtype), ex.var(top, dtype)
         body: list[Stmt] = [Decl(name, dtype, self.plan.width, ex.replace([score], {self.stage.dot: self.load(self.scores, place)})[0])]
         if score is not self.stage.dot:
@@ -166,6 +209,8 @@ class AttentionLoops:
             name, row, column = self.fresh(f"{self.stage.name}.o"), rows[0] + _at("r"), cols[0] + _at("c")
             a = self.load(self.scores, _at("k", self.rows) + row)
             (b,) = rebase([self.stage.value], {self.stage.n[0]: keys[0] + _at("k"), self.stage.c[0]: column})
+            if self.value:
+                b = self.load(self.value, _at("k", self.stage.c[1]) + column)
             new, place = ex.var(name, self.stage.dtype), row * self.stage.c[1] + column
             if self.single:
                 body = self.puts(new * self.load(self.total, row), queries[0] + row, column, self.plan.by)

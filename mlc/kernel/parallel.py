@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from mlc.core import options
 from mlc.kernel.cost import stage_cost
 from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Stage
+from mlc.kernel.plain import SweepSchedule, TransposeSchedule
 
 # (axis, iterations of it in a block); ("", 0): the stage runs in one piece.
 Parallel = tuple[str, int]
@@ -20,7 +21,7 @@ Parallel = tuple[str, int]
 BLOCKS = 64
 DOT_BLOCKS = 16
 # From so many iterations on an axis is good enough to look no further inside.
-ENOUGH = 16
+ENOUGH = 8
 
 
 def fork_seconds() -> float:
@@ -50,7 +51,11 @@ def _cuts(stage: Stage | Attend, plan: object) -> list[tuple[Axis, int]]:
     """The axes of a stage that may be cut, outer first, and what a block of each must be a multiple of; 0: iteration by iteration."""
     if isinstance(stage, Attend):
         return [(stage.m, plan.queries)]
-    wholes = {plan.axis: plan.width, getattr(plan, "down", ""): getattr(plan, "height", 0)}
+    wholes = {plan.axis: plan.width}
+    if isinstance(plan, SweepSchedule):  # long pieces of rows, so that they stream
+        wholes = {plan.axis: max(1, plan.block // 2 // plan.width) * plan.width}
+    elif isinstance(plan, TransposeSchedule):
+        wholes = {plan.axis: plan.width, plan.down: plan.height} | {plan.block_axis: plan.block}
     return [(axis, wholes.get(axis[0], 0)) for axis in stage.axes]
 
 

@@ -18,7 +18,7 @@ INLINE_WEIGHT = 12
 # Bytes along the block axis of a transpose: whole output rows where they stay in cache, whole input rows where they do not.
 ROW_BLOCK, COLUMN_BLOCK = 512, 1024
 # Column sums keep their accumulators in L1, in so many bytes, and add so many rows at a time to them.
-SWEEP_BYTES, SWEEP_ROWS = 24 * 1024, 8
+SWEEP_BYTES, SWEEP_ROWS = 24 * 1024, 4
 # A matrix smaller than this is summed column by column: it stays in cache.
 SWEEP_FROM = 128 * 1024
 
@@ -110,7 +110,7 @@ def transpose_schedule(stage: Stage, lanes: int, weight: int, streamed: bool) ->
 def sweep_schedule(stage: Stage, axis: Axis, width: int, levels: Callable[[int], int]) -> SweepSchedule | None:
     """Blocks of columns for a reduction whose lanes are the kept `axis`; None where whole columns do as well. `levels`: of partial sums."""
     name, columns = axis
-    if len(stage.over) != 1 or not stage.axes or stage.axes[-1][0] != name or columns <= width or stage.over[0][1] < 2 * SWEEP_ROWS:
+    if len(stage.over) != 1 or not stage.axes or stage.axes[-1][0] != name or columns <= width or stage.over[0][1] < 4 * SWEEP_ROWS:
         return None
     size = sum(d.itemsize for r in stage.reduces for d in r.dtypes)
     streamed = max((e.dtype.itemsize for e in ex.topological(_values(stage)) if e.op == "load" and e.attr[1].coefficient(name) == 1), default=0)

@@ -234,6 +234,8 @@ def _pick_bits(at: At, dtype: DType, x: str, y: str, larger: bool) -> str:
     differ at most in the sign of zero: "or" makes it -0, "and" makes it +0. "or" with a NaN is a NaN. `llvm.minimum` and
     `llvm.maximum` become longer chains, up to 7 times slower in a reduction."""
     type_, integer = at.type(dtype), vector_text(f"i{dtype.bits}", at.lanes)
+    if at.b.target.avx512 and at.lanes * dtype.bits >= 128:
+        return _pick_range(at, dtype, x, y, larger)
     order = "ogt" if larger else "olt"
     first = at.select(at(f"fcmp {order} {type_} {x}, {y}"), dtype, x, y)
     second = at.select(at(f"fcmp {order} {type_} {y}, {x}"), dtype, y, x)
@@ -244,6 +246,29 @@ def _pick_bits(at: At, dtype: DType, x: str, y: str, larger: bool) -> str:
         return merged
     nan = 0x7FC00000 if dtype is dt.f32 else 0x7FF8000000000000
     return at.select(at(f"fcmp uno {type_} {x}, {y}"), dtype, at.const(nan, dtype), merged)
+
+
+def _pick_range(at: At, dtype: DType, x: str, y: str, larger: bool) -> str:
+    """`vrangeps` orders zeros by sign, but prefers numbers to NaN: those are put in where either operand is one."""
+    register = min(at.lanes, 512 // dtype.bits)
+    one, mask = vector_text(type_text(dtype, 1), register), f"i{max(8, register)}"
+    bits = register * dtype.bits
+    name = f"llvm.x86.avx512.mask.range.{'ps' if dtype is dt.f32 else 'pd'}.{bits}"
+    wide = ", i32 4" if bits == 512 else ""  # the current rounding mode, which only this width asks for
+    at.b.declare(name, one, f"{one}, {one}, i32, {one}, {mask}{', i32' if wide else ''}")
+    parts = []
+    for start in range(0, at.lanes, register):
+        order = ", ".join([f"i32 {start + i}" for i in range(register)])
+        given = [v if register == at.lanes else at(f"shufflevector {at.type(dtype)} {v}, {at.type(dtype)} poison, <{register} x i32> <{order}>")
+                 for v in (x, y)]
+        parts.append(at(f"call {one} @{name}({one} {given[0]}, {one} {given[1]}, i32 {5 if larger else 4}, {one} zeroinitializer, {mask} -1{wide})"))
+    lanes = register
+    while len(parts) > 1:
+        lanes *= 2
+        half, order = vector_text(type_text(dtype, 1), lanes // 2), ", ".join([f"i32 {i}" for i in range(lanes)])
+        parts = [at(f"shufflevector {half} {a}, {half} {b}, <{lanes} x i32> <{order}>") for a, b in zip(parts[::2], parts[1::2])]
+    nan = 0x7FC00000 if dtype is dt.f32 else 0x7FF8000000000000
+    return at.select(at(f"fcmp uno {at.type(dtype)} {x}, {y}"), dtype, at.const(nan, dtype), parts[0])
 
 
 def _fma(at: At, dtype: DType, x: Value, y: Value, z: Value) -> str:

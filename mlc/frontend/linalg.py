@@ -22,7 +22,7 @@ from mlc.ops.contraction import _WIDER
 
 def describe(x: Array, what: str) -> str:
     """`w (f32[784,512])` for a parameter, `the right operand (f32[784,512])` otherwise."""
-    trace = getattr(x, "trace", None)
+    trace = getattr(x, "_trace", None)
     if trace is not None:
         node = trace.graph.nodes[x.node]
         if node.op.name == "parameter":

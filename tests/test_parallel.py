@@ -39,7 +39,7 @@ PROGRAMS = {
     "deep product": (lambda x, y: x @ y, (20, 2100), (2100, 40)),
     "few rows": (lambda x, y: x @ y, (3, 100), (100, 500)),
     "batched product": (lambda x, y: x @ y, (3, 30, 34), (3, 34, 70)),
-    "transposed": (lambda x: x.T + 1, (70, 101)),
+    "transposed": (lambda x: x.T + 1, (150, 140)),
     "joined": (lambda x, y: mnp.concat([x, y], axis=1), (100, 60), (100, 70)),
     "several kernels": (lambda x, w: normalised(mlc.nn.relu(x @ w)) + mnp.sum(x), (40, 70), (70, 60)),
 }

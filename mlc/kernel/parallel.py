@@ -20,6 +20,8 @@ Parallel = tuple[str, int]
 # As many blocks share out evenly among some threads; more only cost.
 BLOCKS = 64
 DOT_BLOCKS = 16
+# A right operand that streams past all rows is read in lines at least so long.
+LEAST_COLUMNS = 384
 # From so many iterations on an axis is good enough to look no further inside.
 ENOUGH = 8
 
@@ -77,7 +79,7 @@ def _choose_dot(dot: Dot, plan: object, seconds: float) -> tuple[Parallel, int]:
     There are few blocks: each reads the whole of the other operand."""
     most = min(DOT_BLOCKS, block_count(seconds))
     (m, rows), (n, columns) = dot.m, dot.n
-    panels = max(2, min(most, columns // (2 * plan.n)))
+    panels = max(2, min(most, columns // (LEAST_COLUMNS if plan.stream else 2 * plan.n)))
     # Even blocks of columns are better than whole panels: nothing is left to one thread alone.
     along = block_size(columns, panels, dot.panels or plan.width)
     across = 0 if plan.stream or ("b" in plan.pack and along) else block_size(rows, most, plan.m)

@@ -21,8 +21,11 @@ from mlc.kernel.cost import stage_cost
 from mlc.kernel.ir import Kernel, KernelGraph, Param, Put, Reduce, Stage
 from mlc.kernel.parallel import block_count, block_size, fork_seconds
 
-# More kept elements than this are shared out themselves; and so many elements make a block worth starting.
-MOST_KEPT, LEAST_BLOCK = 512, 32
+# So many elements make a block worth starting.
+LEAST_BLOCK = 32
+# From so many kept elements on, there are fewer partial sums of each (they take memory), of more elements; with less to sum, the kept
+# elements are shared out themselves.
+MANY_KEPT, FEW_BLOCKS = 512, 8
 
 
 def _fresh(taken: set[str], letter: str) -> str:
@@ -34,11 +37,16 @@ def _fresh(taken: set[str], letter: str) -> str:
 def _split_stage(stage: Stage, seconds: float, variables: set[str], buffers: set[str]) -> tuple[list[Stage], list[Param]] | None:
     """The stages that do the same in blocks and the scratch between them, or None where no axis can be cut."""
     axis, extent = next((a for a in stage.over if a[1] >= 2 * LEAST_BLOCK), max(stage.over, key=lambda a: a[1]))
-    block = block_size(extent, block_count(seconds), LEAST_BLOCK if extent >= 2 * LEAST_BLOCK else 1)
+    kept = math.prod(e for _, e in stage.axes)
+    count = block_count(seconds)
+    if kept >= MANY_KEPT:
+        count = min(count, FEW_BLOCKS)
+        if extent < 2 * LEAST_BLOCK * count:
+            return None
+    block = block_size(extent, count, LEAST_BLOCK if extent >= 2 * LEAST_BLOCK else 1)
     if not block:
         return None
     blocks, rest = divmod(extent, block)
-    kept = math.prod(e for _, e in stage.axes)
     place, stride = Affine(), 1
     for name, size in reversed(stage.axes):
         place, stride = place + Affine(0, ((name, stride),)), stride * size
@@ -80,7 +88,7 @@ def split_kernel(kernel: Kernel) -> Kernel:
         found = None
         if not kernel.rows and isinstance(stage, Stage) and stage.over and stage.reduces:
             seconds, kept = stage_cost(kernel, stage).seconds, math.prod(e for _, e in stage.axes)
-            if seconds >= fork_seconds() and 0 < kept < MOST_KEPT and kept < math.prod(e for _, e in stage.over):
+            if seconds >= fork_seconds() and kept and kept < 4 * math.prod(e for _, e in stage.over):
                 found = _split_stage(stage, seconds, variables, buffers)
         stages += found[0] if found else [stage]
         params += found[1] if found else []

@@ -49,8 +49,8 @@ def test_large_kernels_are_cut_along_what_they_keep():
     assert axis == "j0" and (1 << 20) % block == 0 and 16 <= (1 << 20) // block <= BLOCKS
     ((axis, block),) = only(dense(1024, 256, 512)).parallel
     assert axis in "mn" and block < 1024
-    ((axis, _),) = only(reduction("reduce_sum", (1024, 2048), (0,))).parallel
-    assert axis == "j1"
+    ((axis, block),) = only(reduction("reduce_sum", (200, 1 << 16), (0,))).parallel
+    assert axis == "j1" and block >= 512
 
 
 def test_the_option_moves_the_threshold():
@@ -76,7 +76,7 @@ def test_blocks_leave_no_rest_if_they_can(extent, count, multiple, wanted):
 
 # --------------------------------------------------------------------------- sums
 SUMS = [("reduce_sum", (1 << 20,), (0,)), ("reduce_sum", (1000, 1003), (0, 1)), ("reduce_max", (70001, 20), (0,)),
-        ("argmax", (1_000_003,), (0,)), ("reduce_sum", (1 << 18, 3), (0,))]
+        ("argmax", (1_000_003,), (0,)), ("reduce_sum", (1 << 18, 3), (0,)), ("reduce_sum", (4096, 1024), (0,))]
 
 
 @pytest.mark.parametrize("op,shape,axes", SUMS, ids=str)
@@ -94,7 +94,7 @@ def test_long_sums_become_partial_sums_and_their_sum(op, shape, axes):
 
 
 def test_short_sums_and_wide_ones_stay_whole():
-    for graph in (reduction("reduce_sum", (10_000,), (0,)), reduction("reduce_sum", (4096, 1024), (0,)), reduction("reduce_sum", (4096, 1024), (1,))):
+    for graph in (reduction("reduce_sum", (10_000,), (0,)), reduction("reduce_sum", (256, 4096), (0,)), reduction("reduce_sum", (4096, 1024), (1,))):
         assert [len(k.stages) for k in split_program(partition(graph)).kernels()] == [1]
 
 

@@ -28,9 +28,7 @@ LARGE = 1 << 12
 def reduce_case(case: Case, still: Callable[[Case], bool], seconds: float = 20.0) -> Case:
     """The smallest case found within the time. `still(candidate)` says whether it fails like the original."""
     deadline = time.monotonic() + seconds
-    if max((node.type.size for node in case.graph.nodes if isinstance(node.type, TensorType)), default=0) > LARGE:
-        # Interpreters are slow on it, and each step asks them: what the time would end before comes later.
-        case, _ = _exhaust(case, smaller_sizes, still, deadline)
+    case = cut_sizes(case, still, seconds)  # each step asks interpreters, which are slow on what is large
     changed = True
     while changed and time.monotonic() < deadline:
         changed = False
@@ -38,6 +36,13 @@ def reduce_case(case: Case, still: Callable[[Case], bool], seconds: float = 20.0
             case, better = _exhaust(case, step, still, deadline)
             changed |= better
     return case
+
+
+def cut_sizes(case: Case, still: Callable[[Case], bool], seconds: float) -> Case:
+    """A large case with smaller sizes; another one as it is."""
+    if max((node.type.size for node in case.graph.nodes if isinstance(node.type, TensorType)), default=0) <= LARGE:
+        return case
+    return _exhaust(case, smaller_sizes, still, time.monotonic() + seconds)[0]
 
 
 def _exhaust(case: Case, step: Step, still: Callable[[Case], bool], deadline: float) -> tuple[Case, bool]:

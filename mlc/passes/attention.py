@@ -133,7 +133,7 @@ class _Finder:
         for side in (0, 1):
             sizes, index, axes = self._name_axes(n, side)
             found, at = _source(self.graph, node.inputs[side], index[side], sizes)
-            rounded = self.node(found).op.name == "convert"
+            rounded = self.node(found).op.name == "convert_element_type"
             if rounded:
                 found, at = _source(self.graph, self.node(found).inputs[0], at, sizes)
             divided = self.node(found).op is DIV
@@ -328,6 +328,7 @@ def find_attention(graph: Graph) -> tuple[dict[int, Attention], list[str]]:
         return {}, []
     finder = _Finder(graph)
     found: dict[int, Attention] = {}
+    taken: set[int] = set()
     notes: list[str] = []
     for n, node in enumerate(nodes):
         if not finder.live[n] or node.op.fusion != CONTRACTION or not node.type.dtype.is_float:
@@ -337,7 +338,7 @@ def find_attention(graph: Graph) -> tuple[dict[int, Attention], list[str]]:
         except Refused as refusal:
             notes.append(f"{value_names(graph)[n]} (dot_general): no attention kernel: {refusal}")
             continue
-        taken = {n for other in found.values() for n in (*other.hidden, other.sink)}
-        if attention is not None and attention.hidden.isdisjoint(taken) and attention.sink not in taken:
+        if attention is not None and taken.isdisjoint((*attention.hidden, attention.sink)):
             found[attention.sink] = attention
+            taken.update((*attention.hidden, attention.sink))
     return found, notes

@@ -221,7 +221,8 @@ def store(k: KernelEmitter, stmt: Store) -> None:
         last = b.emit(b.level, f"extractelement {vector} {text}, i64 {active - 1}")
         b.effect(f"store {scalar} {last}, ptr {pointer}, align {grain}")
     elif stride in (1, -1):
-        _vector_store(b, scalar, text, pointer, grain, lanes, active, stride)
+        past_caches = stmt.buffer in k.kernel.streams and grain >= min(ALIGNMENT, lanes * buffer.dtype.itemsize) >= 16
+        _vector_store(b, scalar, text, pointer, grain, lanes, active, stride, past_caches)
     else:
         for i in range(active):
             element = b.emit(b.level, f"getelementptr {scalar}, ptr {pointer}, i64 {i * stride}") if i else pointer
@@ -240,7 +241,8 @@ def _to_memory(b: Builder, value: Value) -> str:
     return value.text
 
 
-def _vector_store(b: Builder, scalar: str, text: str, pointer: str, grain: int, lanes: int, active: int, stride: int) -> None:
+def _vector_store(b: Builder, scalar: str, text: str, pointer: str, grain: int, lanes: int, active: int, stride: int,
+                  past_caches: bool) -> None:
     vector = vector_text(scalar, lanes)
     if stride == 1 and active < lanes and b.target.avx512:
         name = _masked(b, "store", scalar, lanes)
@@ -251,7 +253,9 @@ def _vector_store(b: Builder, scalar: str, text: str, pointer: str, grain: int, 
     elif active < lanes or stride == -1:
         text = shuffle(b, b.level, vector, text, "poison", range(active)[::stride])
         vector = vector_text(scalar, active)
-    b.effect(f"store {vector} {text}, ptr {pointer}, align {grain}")
+    # Only stores of whole cache lines gain.
+    hint = ", !nontemporal !{i32 1}" if past_caches and active == lanes else ""
+    b.effect(f"store {vector} {text}, ptr {pointer}, align {grain}{hint}")
 
 
 def shuffle(b: Builder, level: int, type_: str, first: str, second: str, order: Iterable[int]) -> str:

@@ -103,7 +103,14 @@ class _Functions:
         own = self._allocas([b for b in self.kernel.buffers if b.name not in self.placed])
         context = f"  %ctx = alloca [{self.context} x i64], align {ALIGNMENT}\n" if self.context else ""
         head = f"define internal void @{self.name}({', '.join(parameters)}) nounwind {{ ; {self.kernel.name}"
-        return [*self.parts, f"{head}\nentry:\n{own}{context}{emitter.b.text()}\n  ret void\n}}"]
+        return [*self.parts, f"{head}\nentry:\n{own}{context}{emitter.b.text()}\n{self._fence()}  ret void\n}}"]
+
+    def _fence(self) -> str:
+        """Stores past the caches are ordered by nothing else on x86: all must be seen before another thread is told that the work is done."""
+        if not (self.kernel.streams and self.target.is_x86):
+            return ""
+        self.declares["llvm.x86.sse.sfence"] = "declare void @llvm.x86.sse.sfence()"
+        return "  call void @llvm.x86.sse.sfence()\n"
 
     def _parameters(self, buffers: Sequence[Buffer]) -> list[str]:
         return [f"ptr {'' if b.name in self.shared else 'noalias '}{self.pointers[b.name]}" for b in buffers]
@@ -125,7 +132,7 @@ class _Functions:
         scalars = [f"{type_} {name}" for type_, name in zip(types, names) if type_ != "ptr"]
         parameters = ", ".join([*self._parameters(self.given), *scalars, "i64 %lo", "i64 %hi"])
         own = self._allocas([b for b in self.kernel.buffers if b not in self.given])
-        self.parts.append(f"define internal void @{part}({parameters}) nounwind {{\nentry:\n{own}{inner.b.text()}\n  ret void\n}}")
+        self.parts.append(f"define internal void @{part}({parameters}) nounwind {{\nentry:\n{own}{inner.b.text()}\n{self._fence()}  ret void\n}}")
         self.parts.append(self._entry(part, types, names))
 
         b = outer.b

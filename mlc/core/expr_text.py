@@ -96,6 +96,11 @@ def format_aliases(pairs: Iterable[tuple[str, str]]) -> str:
     return "".join(f" alias(%{checked_buffer(a)} %{checked_buffer(b)})" for a, b in sorted(pairs))
 
 
+def format_streams(names: Iterable[str]) -> str:
+    """As ` stream(%out)` for each buffer that is stored past the caches."""
+    return "".join(f" stream(%{checked_buffer(name)})" for name in sorted(names))
+
+
 # --------------------------------------------------------------------------- which dtype is plain
 def _place(op: str, result: DType, known: Sequence[DType | None]) -> DType | None:
     """The dtype that literals among an instruction's operands have if they don't carry one: the others' for a compare, else the result's."""
@@ -219,6 +224,15 @@ class ExprReader:
         while self.reader.accept("alias"):
             self.reader.expect("(")
             found.add((self.value(), self.value()))
+            self.reader.expect(")")
+        return frozenset(found)
+
+    def streams(self) -> frozenset[str]:
+        """` stream(%a)`, any number of times."""
+        found = set()
+        while self.reader.accept("stream"):
+            self.reader.expect("(")
+            found.add(self.value())
             self.reader.expect(")")
         return frozenset(found)
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from mlc.core import expr as ex
 from mlc.core.expr import Expr
-from mlc.core.expr_text import checked_name
+from mlc.core.expr_text import checked_buffer, checked_name
 from mlc.core.text import Reader
 from mlc.kernel.attention import AttendSchedule, attend_schedule, read_attend
+from mlc.kernel.axes import stage_parts
 from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Stage
 from mlc.kernel.parallel import Parallel, parallel_axes
 from mlc.kernel.plain import SweepSchedule, TransposeSchedule, read_sweep, read_transpose, sweep_schedule, transpose_schedule
@@ -24,6 +25,8 @@ from mlc.kernel.tiling import TileSchedule, expect_steps, read_tile, tile_schedu
 CHUNK = 64
 # From so many points on a stage is worth the code of four vectors at a time.
 MANY_POINTS = 1 << 15
+# Outputs from this size on don't stay in cache until someone reads them: they are stored past it, which saves reading them first.
+STREAM_BYTES = 1 << 25
 # Rows this short are run `width` at a time, one row a lane.
 SHORT_ROW = 8
 
@@ -48,21 +51,24 @@ class Schedule:
 
     `parallel` is what is cut into blocks that run in any order, see `mlc.kernel.parallel`: (axis, iterations in a block) of the kernel if it has
     rows or one stage, else of each stage, ("", 0) for one that is not cut; () if nothing is.
+    `streams` are outputs so large that they are stored past the caches.
     """
 
     stages: tuple[StageSchedule | TransposeSchedule | SweepSchedule | TileSchedule | AttendSchedule, ...]
     row_vector: str = ""
     row_width: int = 1
     parallel: tuple[Parallel, ...] = ()
+    streams: tuple[str, ...] = ()
 
     def text(self) -> str:
         """As printed behind a kernel: `schedule { vectorize j0:16, tile m:8 n:48 k:1024 by 16, chunk 64 }`, an entry a stage; first come
-        what is parallel, as `parallel j0:4096 none j0:4096`, and rows as lanes, as `vectorize rows i0:16`. `parse_schedule` reads it back.
-        Raises ValueError if a name cannot be written."""
+        large outputs, as `stream %o0`, what is parallel, as `parallel j0:4096 none j0:4096`, and rows as lanes, as `vectorize rows i0:16`.
+        `parse_schedule` reads it back. Raises ValueError if a name cannot be written."""
         if not self.row_vector and self.row_width != 1:
             raise ValueError(f"{self.row_width} rows are lanes, but no row axis is named")
         blocks = [f"{checked_name(axis)}:{size}" if axis else "none" for axis, size in self.parallel]
-        rows = [f"parallel {' '.join(blocks)}"] if blocks else []
+        rows = [f"stream {' '.join(f'%{checked_buffer(name)}' for name in self.streams)}"] if self.streams else []
+        rows += [f"parallel {' '.join(blocks)}"] if blocks else []
         rows += [f"vectorize rows {checked_name(self.row_vector)}:{self.row_width}"] if self.row_vector else []
         return "schedule { " + ", ".join([*rows, *(stage.text() for stage in self.stages), f"chunk {CHUNK}"]) + " }"
 
@@ -81,6 +87,7 @@ def read_schedule(reader: Reader) -> Schedule:
     reader.expect("{")
     stages: list[StageSchedule | TransposeSchedule | SweepSchedule | TileSchedule | AttendSchedule] = []
     rows = ("", 1)
+    streams = _read_streams(reader) if reader.accept("stream") else ()
     parallel = _read_parallel(reader) if reader.accept("parallel") else ()
     while not reader.accept("chunk"):
         if reader.accept("tile"):
@@ -107,7 +114,14 @@ def read_schedule(reader: Reader) -> Schedule:
         reader.expect(",")
     expect_steps(reader, CHUNK)
     reader.expect("}")
-    return Schedule(tuple(stages), *rows, parallel)
+    return Schedule(tuple(stages), *rows, parallel, streams)
+
+
+def _read_streams(reader: Reader) -> tuple[str, ...]:
+    names = [reader.take("value")[1:]]
+    while not reader.accept(","):
+        names.append(reader.take("value")[1:])
+    return tuple(names)
 
 
 def _read_parallel(reader: Reader) -> tuple[Parallel, ...]:
@@ -187,7 +201,7 @@ def _vector_axis(stage: Stage) -> Axis | None:
     return max(candidates, key=lambda a: (a[1] >= SHORT_ROW, _unit_loads(exprs, a[0]), a[1] >= 4 * SHORT_ROW))
 
 
-def _stage_schedule(stage: Stage, vector_bytes: int) -> StageSchedule | TransposeSchedule | SweepSchedule:
+def _stage_schedule(stage: Stage, vector_bytes: int, streamed: bool) -> StageSchedule | TransposeSchedule | SweepSchedule:
     axis = _vector_axis(stage)
     if axis is None:
         return StageSchedule("", 1)
@@ -204,7 +218,7 @@ def _stage_schedule(stage: Stage, vector_bytes: int) -> StageSchedule | Transpos
     if stage.reduces:
         swept = sweep_schedule(stage, axis, lanes * wide, levels_of_sum)
         return swept or StageSchedule(axis[0], lanes * wide)
-    return transpose_schedule(stage, lanes, weight, False) or StageSchedule(axis[0], lanes * wide)
+    return transpose_schedule(stage, lanes, weight, streamed) or StageSchedule(axis[0], lanes * wide)
 
 
 def _short_rows(kernel: Kernel) -> bool:
@@ -230,10 +244,19 @@ def schedule_for(kernel: Kernel, vector_bytes: int, registers: int, db: Mapping[
     return replace(found, parallel=parallel_axes(kernel, found.stages, found.row_vector, found.row_width))
 
 
+def _streams(kernel: Kernel) -> tuple[str, ...]:
+    """Outputs of plain stages that are far larger than the cache and that the kernel doesn't read again."""
+    if any(isinstance(s, (Dot, Attend)) for s in kernel.stages):
+        return ()
+    read = {e.attr[0] for s in kernel.stages for e in ex.topological(stage_parts(s)[0]) if e.op == "load"}
+    return tuple(p.name for p in kernel.params if p.role == "out" and p.type.nbytes >= STREAM_BYTES and p.name not in read)
+
+
 def _in_one_piece(kernel: Kernel, vector_bytes: int, registers: int) -> Schedule:
+    streams = _streams(kernel)
     if _short_rows(kernel):
         exprs = [e for s in kernel.stages for e in _expressions(s)]
         return Schedule(tuple(StageSchedule("", 1) for _ in kernel.stages), kernel.rows[-1][0], _lanes(exprs, vector_bytes))
     return Schedule(tuple(
         tile_schedule(s, vector_bytes, registers) if isinstance(s, Dot) else attend_schedule(s, vector_bytes, registers) if isinstance(s, Attend)
-        else _stage_schedule(s, vector_bytes) for s in kernel.stages))
+        else _stage_schedule(s, vector_bytes, bool(streams)) for s in kernel.stages), streams=streams)

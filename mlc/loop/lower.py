@@ -250,6 +250,6 @@ def lower(kernel: Kernel, schedule: Schedule) -> LoopKernel:
     buffers = tuple(Buffer(p.name, p.type.dtype, p.type.size, role.get(p.role, p.role)) for p in kernel.params)
     lowering = _Lowering(kernel, schedule)
     body = lowering.run()
-    return LoopKernel(kernel.name, (*buffers, *lowering.scratch), body, kernel.may_alias)
+    return LoopKernel(kernel.name, (*buffers, *lowering.scratch), body, kernel.may_alias, frozenset(schedule.streams))
 
 

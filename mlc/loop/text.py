@@ -26,7 +26,17 @@ from collections.abc import Mapping, Sequence
 
 from mlc.core.errors import ParseError, VerifyError
 from mlc.core.expr import Expr
-from mlc.core.expr_text import ExprPrinter, ExprReader, Scope, checked_buffer, checked_name, checked_title, format_access, format_aliases
+from mlc.core.expr_text import (
+    ExprPrinter,
+    ExprReader,
+    Scope,
+    checked_buffer,
+    checked_name,
+    checked_title,
+    format_access,
+    format_aliases,
+    format_streams,
+)
 from mlc.core.text import Reader
 from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Stmt, Store, Tile, statement_roots
 
@@ -48,7 +58,7 @@ class _Printer(ExprPrinter):
     def print(self) -> str:
         kernel = self.kernel
         buffers = ", ".join(f"%{checked_buffer(b.name)}: {b.dtype}[{b.size}] {b.role}" for b in kernel.buffers)
-        self.lines = [f"loops @{checked_title(kernel.name)}({buffers}){format_aliases(kernel.may_alias)} {{"]
+        self.lines = [f"loops @{checked_title(kernel.name)}({buffers}){format_aliases(kernel.may_alias)}{format_streams(kernel.streams)} {{"]
         self.body(kernel.body, "  ", {})
         return "\n".join([*self.lines, "}", ""])
 
@@ -128,8 +138,8 @@ class _Parser(ExprReader):
         name = r.take("name").removeprefix("@")
         buffers = self.in_parens(self.buffer)
         self.buffers = {b.name: b.dtype for b in buffers}
-        aliases = self.aliases()
-        return LoopKernel(name, buffers, self.body({}), aliases)
+        aliases, streams = self.aliases(), self.streams()
+        return LoopKernel(name, buffers, self.body({}), aliases, streams)
 
     def buffer(self) -> Buffer:
         name = self.value()

@@ -27,7 +27,8 @@ def _fail(invariant: str, where: str, found: object, expected: object) -> None:
 
 # --------------------------------------------------------------------------- structure
 def buffers_are_well_formed(kernel: LoopKernel, sites: Sites) -> None:
-    """Distinct names, known roles, sizes of at least 0, the kernel's own last; may_alias pairs are an "in" and an "out" of one element size."""
+    """Distinct names, known roles, sizes of at least 0, the kernel's own last; streams are "out" and not loaded;
+    may_alias pairs are an "in" and an "out" of one element size."""
     here = f"kernel @{kernel.name}"
     names = [b.name for b in kernel.buffers]
     if len(set(names)) != len(names):
@@ -38,6 +39,10 @@ def buffers_are_well_formed(kernel: LoopKernel, sites: Sites) -> None:
     roles = [b.role in ("scratch", "shared") for b in kernel.buffers]
     if roles != sorted(roles):
         _fail("buffers_are_well_formed", here, [b.role for b in kernel.buffers], "scratch and shared buffers last")
+    loaded = {node.attr[0] for site in sites for node in topological(site.roots) if node.op == "load"}
+    for name in sorted(kernel.streams):
+        if name not in names or kernel.buffer(name).role != "out" or name in loaded:
+            _fail("buffers_are_well_formed", f"{here} stream(%{name})", "another buffer", "an out buffer that is never loaded")
     for source, target in sorted(kernel.may_alias):
         pair = f"{here} may_alias (%{source}, %{target})"
         if source not in names or target not in names or (kernel.buffer(source).role, kernel.buffer(target).role) != ("in", "out"):

@@ -121,14 +121,13 @@ def values_come_first(kernel: Kernel) -> None:
 
 def _values_of_attention(kernel: Kernel, s: int, stage: Attend, bound: set[str], stored: set[str]) -> None:
     """The product is read by the score only, the distance by the weight, the result by what is stored."""
-    own = {stage.score: f"{stage.name}.s", stage.weight: f"{stage.name}.x"}
-    own.update((put.value, stage.name) for put in stage.puts)
-    for value, _, _ in _parts(stage):
+    parts = [(stage.query, ""), (stage.key, ""), (stage.score, f"{stage.name}.s"), (stage.weight, f"{stage.name}.x"), (stage.value, "")]
+    for value, own in [*parts, *((put.value, stage.name) for put in stage.puts)]:
         for e in ex.topological([value]):
             if e.op == "load" and e.attr[0] not in stored:
                 _fail("values_come_first", f"kernel @{kernel.name} stage {s}", f"a load of {e.attr[0]}", "a store in an earlier stage")
-            if e.op == "var" and e.attr not in bound and e.attr != own.get(value):
-                _fail("values_come_first", f"kernel @{kernel.name} stage {s}", f"variable {e.attr}", f"one of {sorted({*bound, own.get(value, '')})}")
+            if e.op == "var" and e.attr not in bound and e.attr != own:
+                _fail("values_come_first", f"kernel @{kernel.name} stage {s}", f"variable {e.attr}", f"one of {sorted({*bound, own} - {''})}")
 
 
 def attention_is_well_formed(kernel: Kernel) -> None:

@@ -22,8 +22,8 @@ from mlc.loop.text import text_round_trips
 from mlc.loop.verify import verify
 
 sys.path += [str(Path(__file__).parents[1] / "kernel"), str(Path(__file__).parents[1] / "codegen")]
-from attention_samples import attention, load  # noqa: E402
-from machine import run, runnable_targets, same_bits  # noqa: E402
+from attention_samples import attention, load
+from machine import run, runnable_targets, same_bits
 
 
 def arrays(kernel, special=False):

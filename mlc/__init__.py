@@ -5,12 +5,14 @@
     mlc.numpy, mlc.nn, mlc.asarray                         what functions are written with
     with mlc.options(check=2): ...                         options, also MLC_CHECK=2
 
-Importing this imports neither jax nor pytest, and most of mlc itself only on first use.
+Importing this imports neither jax nor pytest. What recording a function and running cached code need comes along where its bytecode
+is kept; otherwise, and for the compiler and LLVM always, modules come on first use.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 from mlc import errors
@@ -46,3 +48,8 @@ def check(*args, **kwargs):
     """Decorator for tests of models: mlc and JAX run the same function and their answers are compared (`pytest_mlc.check`)."""
     from pytest_mlc.check import check as decorator
     return decorator(*args, **kwargs)
+
+
+if not sys.dont_write_bytecode:  # 20 ms of a new process's first call; compiling these modules from source takes five times as long
+    for _name in ("mlc.numpy", "mlc.nn", "mlc.variants"):
+        importlib.import_module(_name)

@@ -11,20 +11,23 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mlc.cache import record
+from mlc.cache.store import Cache, cache_key, default_cache
+from mlc.codegen.target import Target, get_target, host
 from mlc.core import options as opt
-from mlc.core.errors import OptionError, UnsupportedError
+from mlc.core.errors import MlcError, OptionError, UnsupportedError
 from mlc.core.facts import fact
 from mlc.core.fingerprint import fingerprint, sources_fingerprint, versions
 from mlc.core.locks import lazy
 from mlc.graph import Graph, evaluate, print_graph, verify
+from mlc.runtime.artifact import from_bytes, load, save, to_bytes
 
 if TYPE_CHECKING:
-    from mlc.cache.store import Cache
-    from mlc.codegen.target import Target
     from mlc.passes.manager import PassResult
     from mlc.stages import Stages
 
@@ -73,9 +76,6 @@ class Executable:
 
     def save(self, path: str | os.PathLike, frontend: str = "") -> None:
         """Write code, manifest and constants to one file for `mlc.load`."""
-        from dataclasses import replace
-
-        from mlc.runtime.artifact import save
         if self.program is None:
             raise UnsupportedError("the interpreter backend has no code to save; compile with backend=llvm")
         texts = {stage: self.as_text(stage) for stage in ("graph", "optimized", "kernels", "loops", "memory")}
@@ -97,7 +97,6 @@ class LoadedExecutable:
 
     def save(self, path: str | os.PathLike, frontend: str = "") -> None:
         """Write the same file again."""
-        from mlc.runtime.artifact import save
         save(self.program, path)
 
     @property
@@ -119,7 +118,6 @@ class LoadedExecutable:
 
 def load_executable(path: str | os.PathLike) -> tuple[LoadedExecutable, str]:
     """What `Executable.save` wrote, and the frontend's part of it. Raises ArtifactError."""
-    from mlc.runtime.artifact import load
     program = load(path)
     return LoadedExecutable(program), str(program.manifest.extra.get("frontend", ""))
 
@@ -130,8 +128,6 @@ def compile_graph(graph: Graph) -> Executable:
         opt.get(name)  # a bad value of any option is refused here, not where it first matters
     if opt.get("check"):
         verify(graph, "capture")
-    from mlc.cache.store import cache_key, default_cache
-    from mlc.codegen.target import get_target
     interpreted = opt.get("backend") == "interpreter"
     cache = None if interpreted else default_cache()
     if cache is not None and cache.enabled:
@@ -183,8 +179,6 @@ def _recall(cache: Cache) -> None:
     if cache.directory in _recalled:
         return
     _recalled.add(cache.directory)
-    from mlc.cache import record
-    from mlc.codegen.target import host
     facts = {"sources": sources_fingerprint, "versions": versions, "host": host, "pipeline": _default_pipeline}
     key = record.record_key()
     stored = record.read(cache, key) if key else None
@@ -197,15 +191,12 @@ def _recall(cache: Cache) -> None:
 
 def _keep(program, graph: Graph, cache: Cache, key: str) -> None:
     """Store a program in the cache. Constants of the graph are not stored: whoever loads it has them."""
-    from mlc.runtime.artifact import to_bytes
     stored = set(program.manifest.extra["literals"]) <= graph.constants().keys()
     cache.put(key, b"".join((b"\0" if stored else b"\1", *to_bytes(program, constants=not stored))))
 
 
 def _from_cache(graph: Graph, cache: Cache, key: str):
     """The program of a cache entry, or None: nothing stored, or it cannot be used (counted and warned of)."""
-    from mlc.core.errors import MlcError
-    from mlc.runtime.artifact import from_bytes
     data = cache.get(key)
     if data is None:
         return None
@@ -248,7 +239,6 @@ def level_runs(graph: Graph, args: Sequence[np.ndarray]) -> Iterator[tuple[str, 
     yield "passes", passes
     for name, after in snapshots:
         yield f"pass {name}", lambda after=after: evaluate(after, args)
-    from mlc.codegen.target import get_target
     lazy = Stages(graph, get_target(str(opt.get("target"))))
     yield "kernels", lambda: lazy.run_kernels(args)
     yield "loops", lambda: lazy.run_loops(args)

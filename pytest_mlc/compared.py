@@ -20,8 +20,9 @@ from mlc.core import dtype as dt
 from mlc.core.errors import TraceError
 from mlc.frontend import tree
 from mlc.graph import Graph
-from mlc.jit import Compiled, jit
+from mlc.jit import jit
 from mlc.passes.checks import work
+from mlc.variants import Compiled
 from pytest_mlc import native
 from pytest_mlc.blame import blame
 from pytest_mlc.executor import Outcome, outcome, serve

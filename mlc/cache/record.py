@@ -26,7 +26,7 @@ def record_key() -> str | None:
     newest = max((time_ns for _, time_ns, _ in files), default=0)
     if cpu is None or len(files) < 2 or newest >= min(fp._LOADED * 1e9, (time.time() - _RACY_SECONDS) * 1e9):
         return None
-    return fp.fingerprint("mlc surroundings", fp.VERSION, sorted(files), cpu)
+    return fp.fingerprint("mlc surroundings", fp.VERSION, repr(sorted(files)), b"\n".join(cpu))
 
 
 def _stat(path: str, status: os.stat_result) -> tuple[str, int, int]:

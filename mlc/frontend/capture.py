@@ -111,7 +111,10 @@ class Captured:
 
 def graph_name(name: str) -> str:
     """A function's name as graph text accepts it."""
-    name = re.sub(r"[^A-Za-z0-9_.]", "_", name.strip("<>")) or "main"
+    name = name.strip("<>")
+    if name.isascii() and name.isidentifier():
+        return name
+    name = re.sub(r"[^A-Za-z0-9_.]", "_", name) or "main"
     return name if re.match(r"[A-Za-z_]", name) else f"_{name}"
 
 

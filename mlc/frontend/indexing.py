@@ -57,7 +57,7 @@ class Index:
         self.boxed.append(size)
 
     def _slice(self, item: slice, size: int, axis: int) -> None:
-        if any(isinstance(v, Array) and hasattr(v, "trace") for v in (item.start, item.stop, item.step)):
+        if any(isinstance(v, Array) and hasattr(v, "_trace") for v in (item.start, item.stop, item.step)):
             raise UnsupportedError(f"axis {axis} is sliced at a traced position, which is not available yet; make it static (static_argnums)")
         try:
             begin, end, step = item.indices(size)
@@ -121,7 +121,7 @@ def _item(item: object) -> object:
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if isinstance(item, Array):
-        if not hasattr(item, "trace"):
+        if not hasattr(item, "_trace"):
             return _item(item.eval())
         raise UnsupportedError(
             f"indexing with a traced array ({item.type}) needs gather, which is not available yet; use mlc.numpy.where or one_hot and a matmul, "

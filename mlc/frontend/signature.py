@@ -91,8 +91,10 @@ def parameter_names(paths: Sequence[str]) -> list[str]:
     """Paths as names that graph text accepts: `[A-Za-z0-9_.]+`, unique, not starting with a digit."""
     names, seen = [], set()
     for path in paths:
-        base = re.sub(r"[^A-Za-z0-9_.]", "_", path) or "_"
-        base = base if not base[0].isdigit() else f"_{base}"
+        base = path
+        if not (path.isascii() and path.replace(".", "_").isidentifier()):
+            base = re.sub(r"[^A-Za-z0-9_.]", "_", path) or "_"
+            base = base if not base[0].isdigit() else f"_{base}"
         name, number = base, 1
         while name in seen:
             number += 1

@@ -15,11 +15,11 @@ import mlc.numpy as mnp
 from mlc.core.dtype import as_dtype
 from mlc.core.errors import OptionError, ShapeError, TraceError
 from mlc.graph.graph import GraphRewriter
-from mlc.jit import Compiled
 from mlc.passes import pipeline
 from mlc.passes.driver import apply_rules
 from mlc.passes.manager import Pass, PassResult
 from mlc.passes.pattern import BITWISE, RuleSet, Var, term
+from mlc.variants import Compiled
 from pytest_mlc import compared, native
 from pytest_mlc.check import CheckFailed, CheckNote, compare
 

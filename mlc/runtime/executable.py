@@ -21,8 +21,6 @@ from mlc.core.dtype import DType, as_dtype, parse_dtype
 from mlc.core.errors import ArtifactError, DtypeError, MlcError, ShapeError, UnsupportedError
 from mlc.core.fingerprint import array_digest, versions
 from mlc.core.locks import lazy
-from mlc.kernel.ir import Packing
-from mlc.kernel.packing import pack
 from mlc.runtime.buffers import ArenaPool, address, aligned_empty, frozen
 from mlc.runtime.orc import Library
 from mlc.runtime.support import native_call, support
@@ -176,8 +174,13 @@ def _in_memory(manifest: Manifest, constants: list[np.ndarray], own: bool) -> tu
     residents = [(k,) for k in range(len(constants))] if manifest.residents is None else manifest.residents
     kept = {k for k, *packed in residents if not packed}
     constants = [frozen(constant, own) if k in kept else constant for k, constant in enumerate(constants)]
-    return tuple(constants), tuple(
-        frozen(pack(np.ascontiguousarray(constants[k]), Packing("", *packed)), True) if packed else constants[k] for k, *packed in residents)
+    return tuple(constants), tuple(_packed(constants[k], packed) if packed else constants[k] for k, *packed in residents)
+
+
+def _packed(constant: np.ndarray, how: list) -> np.ndarray:
+    from mlc.kernel.ir import Packing  # rarely needed: nothing of the compiler is imported to run what it made
+    from mlc.kernel.packing import pack
+    return frozen(pack(np.ascontiguousarray(constant), Packing("", *how)), True)
 
 
 def _check_constants(manifest: Manifest, constants: Sequence[np.ndarray]) -> None:

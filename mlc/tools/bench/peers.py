@@ -13,6 +13,7 @@ The record of a workload is a dict that goes into the JSON as it is:
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -88,7 +89,7 @@ class Peer:
             self.process.wait()
             return {"skip": f"no answer in {PATIENCE:.0f} s"}
         line = self.process.stdout.readline()
-        return json.loads(line) if line else {"skip": f"the process ended with code {self.process.wait()}"}
+        return json.loads(line) if line else {"skip": f"the process ended with code {self._end()}"}
 
     def ask(self, do: str, **request: Any) -> Record:
         """The worker's answer; {"skip": reason} also when it died."""
@@ -102,17 +103,23 @@ class Peer:
             self.process.stdin.write((json.dumps({"do": do, **request}) + "\n").encode())
             self.process.stdin.flush()
         except OSError:
-            return {"skip": f"the process ended with code {self.process.wait()}"}
+            return {"skip": f"the process ended with code {self._end()}"}
         return self._read()
 
     def close(self) -> None:
-        self.process.stdin.close()
+        """End the process."""
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        self._end()
+        self.process.stdout.close()
+
+    def _end(self) -> int:
+        """The exit code of a process that should be ending."""
         try:
-            self.process.wait(10)
+            return self.process.wait(10)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()
-        self.process.stdout.close()
+            return self.process.wait()
 
 
 def new_record(workload: Workload) -> Record:

@@ -88,9 +88,10 @@ def test_a_library_that_cannot_start_is_broken():
 
 def test_a_process_that_dies_costs_one_workload(peer):
     assert "first_ms" in peer.ask("load", workload="matmul 32")
-    os.kill(peer.process.pid, signal.SIGKILL)
+    killed = peer.process
+    killed.kill()
     assert "ended" in peer.ask("time", seconds=0.001)["skip"]
-    peer.process.wait()
+    killed.wait()
     assert "first_ms" in peer.ask("load", workload="matmul 32")
 
 

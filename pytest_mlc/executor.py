@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import weakref
@@ -24,6 +25,9 @@ TIMEOUT = float(os.environ.get("MLC_FUZZ_TIMEOUT", "30"))
 # The options that a case may be compiled under; a stored case keeps them among its facts.
 CARRIED = ("check", "target", "disable_passes", "fork_us")
 SHARED_MEMORY = "/dev/shm"
+# What schedules say about how a kernel is computed.
+PATH_WORDS = re.compile(r"\b(?:tile|pack|parallel|attend|sweep|stream|streamed|transpose|vectorize rows|vectorize|serial)\b")
+VECTORS = re.compile(r"\bvectorize (\w+):(\d+)")
 # Beside the variants: every case is run through the native entry as well.
 NATIVE = "native"
 
@@ -55,7 +59,7 @@ def _run(graph: Graph, request: dict) -> Iterator[dict]:
         return
     with poisoned_outputs():
         outputs = [np.asarray(o) for o in exe.run(request["args"])]
-    answer = {"outputs": outputs, "passes": [p.name for p in exe.pass_log if p.changed]}
+    answer = {"outputs": outputs, "passes": [p.name for p in exe.pass_log if p.changed], "paths": paths_of(exe)}
     variant = request.get("variant") or NATIVE
     varied = exe.run(request["args"])
     if variant != NATIVE and same_bits(outputs, varied):
@@ -64,6 +68,18 @@ def _run(graph: Graph, request: dict) -> Iterator[dict]:
     else:
         answer["variant"] = NATIVE
     yield {**answer, "varied": [np.asarray(o) for o in varied]}
+
+
+def paths_of(exe) -> list[str]:
+    """The ways of computing that the schedules of a program chose ("tile", "pack", "parallel", ...), and "tail" where a vector axis
+    leaves a rest."""
+    found: set[str] = set()
+    for kernel, schedule in exe.stages.schedules.items():
+        text = schedule.text()
+        found.update(w for w in PATH_WORDS.findall(text) if f"{w} none" not in text)
+        extents = {axis: size for stage in kernel.stages for axis, size in (*getattr(stage, "axes", ()), *getattr(stage, "over", ()))}
+        found.update("tail" for axis, width in VECTORS.findall(text) if extents.get(axis, 0) % int(width))
+    return sorted(found)
 
 
 @contextmanager
@@ -115,6 +131,7 @@ class Outcome:
     kind: str
     outputs: list[np.ndarray] = field(default_factory=list)
     passes: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
     detail: str = ""
     log: str = ""
     stage: str = ""
@@ -139,8 +156,8 @@ def outcome(answer: dict | ChildError) -> Outcome:
         return Outcome("unsupported", detail=answer["unsupported"])
     if "varied" in answer and not same_bits(answer["outputs"], answer["varied"]):
         said = SAID.get(answer["variant"], "run through the native entry")
-        return Outcome("unstable", answer["outputs"], answer["passes"], f"{answer['variant']}: other bits when {said}")
-    return Outcome("ran", answer["outputs"], answer["passes"])
+        return Outcome("unstable", answer["outputs"], answer["passes"], detail=f"{answer['variant']}: other bits when {said}")
+    return Outcome("ran", answer["outputs"], answer["passes"], answer.get("paths", []))
 
 
 class Compiler(Service):

@@ -203,6 +203,7 @@ class Campaign:
         if verdict.kind == "vacuous":
             self.tally.vacuous += 1
             return
+        self.tally.paths.update(done.paths)
         self.tally.pairs.update(f"{name} {dtype}" for name, dtype in verdict.coverage)
         self.tally.ops.update({name for name, _ in verdict.coverage})
 

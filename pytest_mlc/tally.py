@@ -18,6 +18,9 @@ class Failure:
     count: int = 1
 
 
+COUNTERS = ("ops", "pairs", "passes_fired", "paths", "reference", "options")
+
+
 @dataclass
 class Tally:
     """Counters of one process, or of all together. `seconds` is wall time, so of parallel processes the longest counts.
@@ -35,6 +38,7 @@ class Tally:
     ops: Counter = field(default_factory=Counter)
     pairs: Counter = field(default_factory=Counter)
     passes_fired: Counter = field(default_factory=Counter)
+    paths: Counter = field(default_factory=Counter)
     findings: dict[str, Failure] = field(default_factory=dict)
     failures: dict[str, Failure] = field(default_factory=dict)
     reference: Counter = field(default_factory=Counter)
@@ -50,7 +54,7 @@ class Tally:
         self.first_failure = min((f for f in (self.first_failure, other.first_failure) if f is not None), default=None)
         self.skipped += [s for s in other.skipped if s not in self.skipped]
         self.notes += [n for n in other.notes if n not in self.notes]
-        for name in ("ops", "pairs", "passes_fired", "reference", "options"):
+        for name in COUNTERS:
             getattr(self, name).update(getattr(other, name))
         for name in ("findings", "failures"):
             mine = getattr(self, name)
@@ -78,7 +82,7 @@ class Tally:
     @classmethod
     def loads(cls, text: str) -> Tally:
         data = json.loads(text)
-        for name in ("ops", "pairs", "passes_fired", "reference", "options"):
+        for name in COUNTERS:
             data[name] = Counter(data[name])
         for name in ("findings", "failures"):
             data[name] = {signature: Failure(**f) for signature, f in data[name].items()}
@@ -99,6 +103,7 @@ class Tally:
             "ops": dict(sorted(self.ops.items())),
             "op_dtypes": dict(sorted(self.pairs.items())),
             "passes_fired": dict(sorted(self.passes_fired.items())),
+            "paths": dict(sorted(self.paths.items())),
             "seed": self.seed,
             "generated": self.generated,
             "invalid": self.invalid,

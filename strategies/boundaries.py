@@ -16,7 +16,7 @@ from mlc.core.dims import TensorType
 from mlc.core.dtype import DType
 from mlc.kernel.schedule import CHUNK, MANY_POINTS, SHORT_ROW
 from mlc.kernel.tiling import DOT_CHUNK
-from mlc.ops.base import CONTRACTION, ELEMENTWISE, REDUCTION, REGISTRY
+from mlc.ops.base import CONTRACTION, ELEMENTWISE, INJECTIVE, REDUCTION, REGISTRY
 
 # Lanes of a vector in any dtype of any target, and how many vectors a loop or a tile takes at once.
 LANES, AT_ONCE = (2, 4, 8, 16, 32, 64), (1, 2, 3, 4)
@@ -62,7 +62,7 @@ def rows(draws: Draws) -> int:
 
 # --------------------------------------------------------------------------- programs
 def reach(b: Builder) -> int | None:
-    """Add a reduction, a contraction or an elementwise op with such lengths; its id, or None when nothing fits."""
+    """Add a reduction, a contraction, a transpose or an elementwise op with such lengths; its id, or None when nothing fits."""
     names = placeable(b.config)
     kinds = [(family, make) for family, make in _MAKERS if any(REGISTRY[n].fusion == family for n in names)]
     for _ in range(4 if kinds else 0):
@@ -147,4 +147,15 @@ def _elementwise(b: Builder, name: str, dtype: DType) -> int | None:
     return made if made is not None else _mapped(b, first)
 
 
-_MAKERS = ((REDUCTION, _reduction), (REDUCTION, _reduction), (CONTRACTION, _contraction), (CONTRACTION, _contraction), (ELEMENTWISE, _elementwise))
+def _movement(b: Builder, name: str, dtype: DType) -> int | None:
+    """A transpose of lengths around vectors and tiles, mostly under an op that computes something."""
+    shape = (minor(b.draws), minor(b.draws), *((b.draws.choice((2, 3)),) if b.draws.chance(0.3) else ()))
+    if not b.config.allows("transpose") or not _fits(shape):
+        return None
+    perm = (1, 0) if len(shape) == 2 else b.draws.choice([(2, 1, 0), (0, 2, 1), (1, 0, 2)])
+    made = b.emit("transpose", [b.source(TensorType(shape, dtype), values.ORDINARY)], {"perm": perm})
+    return made if made is None or b.draws.chance(0.3) else _mapped(b, made) or made
+
+
+_MAKERS = ((REDUCTION, _reduction), (REDUCTION, _reduction), (CONTRACTION, _contraction), (CONTRACTION, _contraction), (ELEMENTWISE, _elementwise),
+           (INJECTIVE, _movement))

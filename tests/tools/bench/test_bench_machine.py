@@ -109,6 +109,14 @@ def test_a_team_adds_the_rates_of_its_threads():
     assert rate > probe.Team(1, []).rate([lambda n: sum(range(50 * n))], 1.0, 0.0)
 
 
+def test_a_function_that_does_not_compile_leaves_the_others_their_figures(monkeypatch, capsys):
+    def broken(x):
+        raise ValueError("no erf today")
+    monkeypatch.setattr("mlc.nn.erf", broken)
+    monkeypatch.setattr(probe, "FUNCTIONS", ("erf", "exp"))
+    assert probe.probe_functions(0.001).keys() == {"exp"} and "erf is not probed: ValueError: no erf today" in capsys.readouterr().err
+
+
 # --------------------------------------------------------------------------- accuracy
 def test_ulp_of_an_element_counts_in_its_own_spacing():
     wanted = np.array([1.0, 1000.0])

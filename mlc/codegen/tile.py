@@ -1,4 +1,4 @@
-"""The register tile: accumulators that stay in registers over the whole k loop, which is unrolled by two."""
+"""The register tile: accumulators that stay in registers over the whole k loop, which is unrolled by two where there are few of them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from mlc.codegen.statements import KernelEmitter
 
 UNROLL = 2
+# So many fmas hide what a loop costs by themselves; more code would only cost LLVM's time.
+ENOUGH = 12
 
 
 def _columns(s: Tile) -> list[tuple[int, Lane]]:
@@ -34,18 +36,20 @@ def emit_tile(k: KernelEmitter, s: Tile) -> None:
     for (_, j), name in zip(cells, names):
         k.env[name] = k.b.constant(0, s.dtype, columns[j][1].lanes)
 
+    unroll = 1 if len(cells) >= ENOUGH else UNROLL
+
     def step(offset: int, base: Index | None) -> None:
-        k.indices[s.k] = Index(base.value if base else None, offset, UNROLL if base else 1)
+        k.indices[s.k] = Index(base.value if base else None, offset, unroll if base else 1)
         _step(k, s, columns)
 
-    pairs = s.depth // UNROLL if s.depth > UNROLL + 1 else 0
-    if pairs:
+    rounds = s.depth // unroll if s.depth > UNROLL + 1 else 0
+    if rounds:
         def body() -> None:
             base = k.indices[s.k]
-            for offset in range(UNROLL):
+            for offset in range(unroll):
                 step(offset, base)
-        k.loop(s.k, "0", str(pairs * UNROLL), UNROLL, names, (), body)
-    for i in range(pairs * UNROLL, s.depth):
+        k.loop(s.k, "0", str(rounds * unroll), unroll, names, (), body)
+    for i in range(rounds * unroll, s.depth):
         step(i, None)
 
     for (r, j), name in zip(cells, names):

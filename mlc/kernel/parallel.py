@@ -75,8 +75,8 @@ def _choose(cuts: Sequence[tuple[Axis, int]], seconds: float) -> tuple[Parallel,
 
 
 def _choose_dot(dot: Dot, plan: object, seconds: float) -> tuple[Parallel, int]:
-    """Blocks of rows, but of columns where the right operand is copied (a block of rows would copy all of it) or streamed past all rows.
-    There are few blocks: each reads the whole of the other operand."""
+    """Blocks of the larger operand: each reads the whole of the other one, so there are few. Of columns where the right one is copied (a
+    block of rows would copy all of it) or streamed past all rows."""
     most = min(DOT_BLOCKS, block_count(seconds))
     (m, rows), (n, columns) = dot.m, dot.n
     panels = max(2, min(most, columns // (LEAST_COLUMNS if plan.stream else 2 * plan.n)))
@@ -84,7 +84,7 @@ def _choose_dot(dot: Dot, plan: object, seconds: float) -> tuple[Parallel, int]:
     along = block_size(columns, panels, dot.panels or plan.width)
     across = 0 if plan.stream or ("b" in plan.pack and along) else block_size(rows, most, plan.m)
     counts = {(m, across): -(-rows // across) if across else 1, (n, along): -(-columns // along) if along else 1}
-    order = [(n, along), (m, across)] if "b" in plan.pack or plan.stream else [(m, across), (n, along)]
+    order = [(n, along), (m, across)] if "b" in plan.pack or plan.stream or columns >= rows else [(m, across), (n, along)]
     best = next((cut for cut in order if counts[cut] >= DOT_BLOCKS // 4), max(order, key=counts.__getitem__))
     return (best, counts[best]) if counts[best] > 1 else (("", 0), 1)
 

@@ -6,6 +6,7 @@ they were measured to help: panels of n columns outside, tiles of m rows inside,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -19,9 +20,9 @@ DOT_CHUNK = 1024
 # An epilogue of more instructions than this runs in a loop over the tile's sums, instead of once for every register.
 LIGHT_EPILOGUE = 6
 # From so many bytes on, a right operand that many rows use is copied panel by panel: its rows lie on too many pages.
-PACK_BYTES, PACK_ROWS, PACK_ROWS_ALIASED, ALIAS_BYTES = 1 << 20, 256, 96, 4096
-# So much of a panel stays in L1.
-L1_BYTES = 32 * 1024
+PACK_BYTES, PACK_ROWS, PACK_ROWS_ALIASED = 1 << 20, 256, 96
+# So much of a panel stays in L1, and of a matrix in L2.
+L1_BYTES, L2_BYTES, L2_SETS = 32 * 1024, 1 << 20, 1024
 # Few rows stream the right operand: so many rows of it a pass, and so many columns whose sums stay in L1.
 STREAM_ROWS, STREAM_COLUMNS, STREAM_LEAST = 4, 2048, 128
 
@@ -82,9 +83,10 @@ def _loads(expr: Expr) -> list[Expr]:
     return [e for e in ex.topological([expr]) if e.op == "load"]
 
 
-def _row_bytes(dot: Dot) -> int:
-    """Bytes from one step of k to the next in b."""
-    return max((abs(e.attr[1].coefficient(dot.k[0])) * e.dtype.itemsize for e in _loads(dot.b)), default=0)
+def _rows_collide(dot: Dot) -> bool:
+    """Whether a panel of b has more rows than the sets of L2 that rows so far apart can lie in."""
+    apart = max((abs(e.attr[1].coefficient(dot.k[0])) * e.dtype.itemsize for e in _loads(dot.b)), default=0)
+    return dot.k[1] > L2_BYTES // 64 // max(1, math.gcd(apart // 64, L2_SETS))
 
 
 def _packs(dot: Dot) -> str:
@@ -94,7 +96,7 @@ def _packs(dot: Dot) -> str:
     if rows > 1 and columns > 64 and any(e.args for e in ex.topological([dot.a])):
         pack += "a"  # each row is read for every panel of columns: convert it once
     total = columns * depth * max(dot.b.dtype.itemsize, 1)
-    large = total >= PACK_BYTES and (rows >= PACK_ROWS or (rows >= PACK_ROWS_ALIASED and _row_bytes(dot) % ALIAS_BYTES == 0))
+    large = total >= PACK_BYTES and (rows >= PACK_ROWS or (rows >= PACK_ROWS_ALIASED and _rows_collide(dot)))
     computed = rows >= 32 and any(e.args for e in ex.topological([dot.b]))
     if large or computed or any(e.attr[1].coefficient(name) not in (0, 1) for e in _loads(dot.b)):
         pack += "b"
@@ -113,11 +115,14 @@ def _estimate(dot: Dot, m: int, n: int, width: int, packed: bool) -> tuple[float
     """Cycles that the tiles take, and vectors of code: fmas and loads two a cycle, b from L2 where its panel is larger than L1."""
     (_, rows), (_, columns), (_, depth) = dot.m, dot.n, dot.k
     cycles, code = 0.0, 0
+    beyond = depth * columns * dot.dtype.itemsize > L2_BYTES
     for count, c in _spans(columns, n):
         vectors = -(-c // width)
         far = depth * c * dot.dtype.itemsize > L1_BYTES
         for times, r in _spans(rows, m):
-            step = max(r * vectors / 2, (r + vectors) / 2, 7.0, 2.5 * vectors if far else 0.0) + (1.5 if far and not packed else 0.0)
+            step = max(r * vectors / 2, 0.55 * (r + vectors), 7.0, 3.0 * vectors if far else 0.0)
+            if far and not packed:  # short pieces of rows that lie apart are fetched late
+                step *= 1.08 if vectors > 2 else 1.4 if beyond else 1.2
             step += 0.01 * vectors  # of tiles alike, the one with more rows reads less of b
             cycles += count * times * (depth * step + 10 + r * vectors)
             code += r * vectors
@@ -130,7 +135,7 @@ def _candidates(dot: Dot, width: int, registers: int) -> Iterator[tuple[int, int
     most = -(-columns // width)
     budget = 24 if registers >= 32 else 12
     for vectors in range(1, min(most, budget // 2) + 1):
-        for m in range(1, min(rows, 14) + 1):
+        for m in range(1, min(rows, 16) + 1):
             if m * vectors > budget or (m * vectors + vectors + 1 > registers) or (vectors > 4 and m < min(rows, budget // vectors)):
                 continue
             panels = -(-most // vectors)
@@ -161,7 +166,7 @@ def _best_tile(dot: Dot, width: int, registers: int, packed: bool, free: bool = 
     if not found:
         return max(1, min(dot.m[1], (24 if registers >= 32 else 12) // -(-panels // width))), panels
     best = min(found)[0]
-    *_, m, n = min((code, cycles, m, n) for cycles, code, m, n in found if cycles <= 1.03 * best)
+    *_, m, n = min((code, cycles, m, n) for cycles, code, m, n in found if cycles <= 1.05 * best)
     return m, n
 
 

@@ -87,12 +87,12 @@ def test_tiles_inside_loops(target):
 
 
 def test_accumulators_stay_in_registers():
-    """An 8 x 48 tile is 24 registers of AVX-512; the loop must hold nothing but its loads and 2 x 24 fmas."""
+    """An 8 x 48 tile is 24 registers of AVX-512; the loop must hold nothing but its loads and 24 fmas."""
     native = get_target("native")
     if not (native.avx512 and native.is_x86):
         return
     text = assembly(emit_module([(blocked(64, 96, 64), [(0, 0), (1, 0), (2, 0)])], native), native)
     blocks = re.split(r"\n\.?\w+:", text)
     inner = max(blocks, key=lambda block: block.count("vfmadd"))
-    assert inner.count("vfmadd") >= 48
+    assert inner.count("vfmadd") >= 24
     assert not re.search(r"\(%rsp\)|\(%rbp\)", inner)

@@ -113,9 +113,9 @@ class Target:
         """Everything about the target that object code depends on, as text."""
         return f"triple={self.triple};cpu={self.cpu};features={self.features};vector={self.vector_bits};opt={_OPT_LEVEL}"
 
-    def machine(self):
-        """The llvmlite TargetMachine (one per target and process)."""
-        return _machine(self)
+    def machine(self, level: int = _OPT_LEVEL):
+        """The llvmlite TargetMachine (one per target, level and process)."""
+        return _machine(self, level)
 
 
 @functools.cache
@@ -209,10 +209,10 @@ def _initialize(everything: bool) -> None:
 
 
 @functools.lru_cache(maxsize=16)
-def _machine(target: Target):
+def _machine(target: Target, level: int):
     _initialize(host()["triple"].split("-", 1)[0] != target.arch)
     return llvm().Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=_OPT_LEVEL, reloc="pic", codemodel="small")
+        cpu=target.cpu, features=target.features, opt=level, reloc="pic", codemodel="small")
 
 
 _INTRINSIC = re.compile(r"@llvm\.(x86|nvvm|aarch64|arm|amdgcn)\.([A-Za-z0-9_.]+)")
@@ -279,14 +279,15 @@ def _module(ir_text: str, target: Target) -> Iterator:
             yield module
 
 
-def compile_object(ir_text: str, target: Target) -> bytes:
-    """Object code of one LLVM module in text without triple and data layout; no pass pipeline runs.
+def compile_object(ir_text: str, target: Target, level: int = _OPT_LEVEL) -> bytes:
+    """Object code of one LLVM module in text without triple and data layout; no pass pipeline runs. Level 0 compiles several times
+    faster, and is for code without loops that matter.
 
     Raises CodegenError, with the offending lines, for text that LLVM's parser or verifier refuses and for intrinsics
     that the target lacks.
     """
     with _module(ir_text, target) as module:
-        return target.machine().emit_object(module)
+        return target.machine(level).emit_object(module)
 
 
 def assembly(ir_text: str, target: Target) -> str:

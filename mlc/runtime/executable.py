@@ -23,7 +23,7 @@ from mlc.core.fingerprint import array_digest, versions
 from mlc.core.locks import lazy
 from mlc.runtime.buffers import ArenaPool, address, aligned_empty, frozen
 from mlc.runtime.orc import Library
-from mlc.runtime.support import native_call, support
+from mlc.runtime.support import libraries, native_call
 from mlc.runtime.threads import use_threads
 
 
@@ -118,7 +118,7 @@ class Program:
         lacking = host_lacks(manifest.triple, manifest.requires)
         if lacking:
             raise UnsupportedError(f"this CPU cannot run the program, which needs {', '.join(lacking)}; compile for the target native or generic")
-        self.library = Library(self.object_code, ("mlc_main",), dependencies=(support(),))
+        self.library = Library(self.object_code, ("mlc_main",), dependencies=libraries(self.object_code))
         self.main_address = self.library.address("mlc_main")
         use_threads()
         self._dtypes = [parse_dtype(spec.dtype).numpy for spec in manifest.inputs]

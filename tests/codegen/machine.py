@@ -12,7 +12,7 @@ from mlc.core import dtype as dt
 from mlc.core.dtype import DType
 from mlc.loop.ir import LoopKernel
 from mlc.runtime.orc import Library
-from mlc.runtime.support import support
+from mlc.runtime.support import libraries
 
 
 def runnable_targets() -> list[str]:
@@ -55,7 +55,8 @@ def run(kernels: list[LoopKernel], arrays: list[dict[str, np.ndarray]], target: 
             keep.append(array)
         calls.append((kernel, places))
         results.append(made)
-    library = Library(compile_object(emit_module(calls, get_target(target)), get_target(target)), ["mlc_main"], dependencies=(support(),))
+    code = compile_object(emit_module(calls, get_target(target)), get_target(target))
+    library = Library(code, ["mlc_main"], dependencies=libraries(code))
     library.function("mlc_main", None, ctypes.c_void_p)((ctypes.c_void_p * max(1, len(pointers)))(*pointers))
     for kernel_name, name, guard in guards:
         assert (guard.view(np.uint8) == 0xA5).all(), f"kernel {kernel_name} wrote behind {name}"

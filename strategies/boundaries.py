@@ -96,7 +96,8 @@ def _reduction(b: Builder, name: str, dtype: DType) -> int | None:
         return None
     x = b.source(TensorType(shape, dtype), op.inputs[0])
     if draws.chance(0.4):
-        x = _mapped(b, x) or x
+        mapped = _mapped(b, x)
+        x = mapped if mapped is not None and b.type(mapped).dtype in op.dtypes else x  # is_finite of floats is a bool
     if op.typed:
         integers = [d for d in b.config.dtypes if d.is_int and max(shape) * few < d.max]
         if not integers:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from mlc_strategies import Config, Palette, boundaries, build, probes, values
 from mlc_strategies.draws import RandomDraws
+from mlc_strategies.recipe import Builder
 
 from mlc.core import dtype as dt
 from mlc.core.dims import TensorType
@@ -99,3 +100,10 @@ def test_probing_values_hold_subnormals_edges_and_their_neighbours(dtype):
 def test_probing_integers_hold_both_extremes_and_any_bits(dtype):
     array = values.probing(np.random.default_rng(0), TensorType((2000,), dtype), Domain(-10, 10))
     assert {dtype.min, dtype.max} <= set(array.tolist()) and len(np.unique(array)) > 150
+
+
+def test_a_question_about_floats_is_not_summed(monkeypatch):
+    monkeypatch.setattr(boundaries, "_mapped", lambda b, x: b.emit("is_finite", [x]))
+    for seed in range(20):
+        b = Builder(RandomDraws(random.Random(seed)), Config(Palette.number(seed), dtypes=(dt.f32,)), seed=seed)
+        boundaries._reduction(b, "reduce_sum", dt.f32)

@@ -256,7 +256,10 @@ class _Finder:
             except Refused as refusal:
                 reason = str(refusal)
                 continue
-            return Attention(sink, hidden, axes, wide, dot, score, query, key, (value, index[1 - side]), exp)
+            operands = (query, key, (value, index[1 - side]))
+            query, key, values = (_source(self.graph, i, place, wide) for i, place in operands)
+            hidden |= self._bypassed([i for i, _ in operands], {query[0], key[0], values[0]}, hidden | {sink, n})
+            return Attention(sink, hidden, axes, wide, dot, score, query, key, values, exp)
         raise Refused(reason)
 
     def _operands(self, dot: int, score: tuple[int, Index], sizes: dict[str, int]) -> tuple[tuple[int, Index], tuple[int, Index], dict[str, int]]:
@@ -318,6 +321,16 @@ class _Finder:
             others = [u for u in self.users[i] if self.live[u] and u not in found and u != sink]
             if others:
                 raise Refused(f"its {self.node(i).op.name} is read by {self.node(others[0]).op.name}, too")
+        return frozenset(found)
+
+
+    def _bypassed(self, operands: Sequence[int], sources: set[int], readers: frozenset[int]) -> frozenset[int]:
+        """Movement between an operand and its source that nobody else reads: it needs no memory, although a reshape asks for some."""
+        found: set[int] = set()
+        for i in operands:
+            while i not in sources and i not in self.graph.outputs and all(u in readers or u in found for u in self.users[i] if self.live[u]):
+                found.add(i)
+                i = self.node(i).inputs[0]
         return frozenset(found)
 
 

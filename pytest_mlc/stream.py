@@ -9,6 +9,7 @@ tensors, and one in twelve is an earlier program with one thing changed.
 from __future__ import annotations
 
 import functools
+import math
 import random
 from dataclasses import dataclass, replace
 
@@ -21,7 +22,10 @@ from mlc_strategies.variations import twin
 
 import mlc.ops
 from mlc.core import dtype as dt
+from mlc.core.dims import TensorType
 from mlc.core.dtype import DType
+from mlc.graph.graph import Graph
+from mlc.ops.base import CONTRACTION
 from pytest_mlc.evaluator import BoundsEvaluator
 from pytest_mlc.settings import Settings
 from pytest_mlc.variants import VARIANTS
@@ -36,6 +40,10 @@ LENGTHS_AT = (3, 4)
 # Options that take turns: everything checked (all others verify after each stage), nothing checked as users run it, steps that are not
 # fused (more of them, and more memory to plan), other targets, parallel loops however small.
 CHECK_EVERY, UNCHECKED_EVERY, UNFUSED_EVERY, TARGET_EVERY, FORKED_EVERY = 10, 4, 6, 12, 7
+
+
+# Variants that take microseconds for each vector of a program's elements, and how many elements they get.
+INTERPRETERS, MOST_INTERPRETED = ("kernels", "loops"), 1 << 14
 
 
 @dataclass
@@ -83,6 +91,21 @@ def _probes(config: Config, seed: int) -> list[tuple[str, DType]]:
 
 def _large(i: int) -> bool:
     return i % LARGE_EVERY == LARGE_EVERY // 2
+
+
+def work(graph: Graph) -> int:
+    """Elements that are computed; a contraction's count for each hundred terms, because its interpreter takes a tile at a time."""
+    total = 0
+    for node in graph.nodes:
+        for region in node.regions:
+            total += work(region)
+        if node.inputs and isinstance(node.type, TensorType):
+            operands = [graph.nodes[k].type for k in node.inputs]
+            total += max([node.type.size, *(t.size for t in operands if isinstance(t, TensorType))])
+            if node.op.fusion == CONTRACTION:
+                terms = math.prod(operands[0].shape[a] for a in node.attrs.get("contract", ((),))[0])
+                total += node.type.size * terms // 100
+    return total
 
 
 class Stream:
@@ -158,5 +181,7 @@ class Stream:
         model, program = self._twin(i) if i % TWIN_EVERY == TWIN_EVERY - 1 else (i, self._program(i))
         names = list(VARIANTS)
         variant = "threads" if _large(i) else names[i // VARIANT_EVERY % len(names)] if i % VARIANT_EVERY == 1 else ""
+        if variant in INTERPRETERS and work(program.graph) > MOST_INTERPRETED:
+            variant = "again"  # on a busy machine they would take long enough to count as hanging
         return Fresh(i * self.lanes + self.lane, program, self._config(model).special, i % JIT_EVERY == JIT_EVERY - 1, variant,
                      options_for(i))

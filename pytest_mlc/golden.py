@@ -252,14 +252,13 @@ def golden_executable(compiled: object) -> Executable:
     from mlc.codegen.target import get_target
     from mlc.compile import Executable
     from mlc.graph import Graph
-    from mlc.stages import Stages
     executable = getattr(compiled, "executable", compiled)
     if isinstance(executable, Executable) and executable.stages.target.name == TARGET:
         return executable
     graph = getattr(compiled, "graph", None)
     if not isinstance(graph, Graph):
         raise GoldenError(f"mlc_snapshot takes mlc.jit(fn).lower(...) or its .compile(), got a {type(compiled).__name__}")
-    return Executable(graph, Stages(graph, get_target(TARGET)), None, None)
+    return Executable(graph, get_target(TARGET), None)
 
 
 def stray_files(root: Path, used: set[str]) -> list[str]:

@@ -10,6 +10,8 @@ import pytest
 
 import mlc
 from mlc import numpy as mnp
+from mlc.kernel.interp import execute_steps
+from mlc.loop.interp import run
 from mlc.runtime.threads import threads_in_use, workers_started
 
 THREADS = (1, 2, 3, 7)
@@ -64,6 +66,9 @@ def test_any_number_of_threads_gives_the_bits_of_the_interpreters(name, dtype):
     assert any(schedule.parallel for schedule in stages.schedules.values())
     wanted = [out.tobytes() for out in stages.run_loops(args)]
     assert [out.tobytes() for out in stages.run_kernels(args)] == wanted
+    constants = dict(zip(stages.kernels.constants, stages.constants()))
+    backwards = execute_steps(stages.kernels, args, constants, lambda kernel, bound: run(stages.loops[kernel], bound, reverse_parallel=True))
+    assert [out.tobytes() for out in backwards] == wanted
     for count in THREADS:
         with mlc.options(threads=count):
             assert threads_in_use() == count

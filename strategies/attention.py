@@ -46,7 +46,8 @@ class _Attention:
             shape, places = (*self.batch, rows, columns), (tuple(range(n)), n, n + 1)
         if not self.b.config.palette.fits(shape):
             raise _Stop
-        return self.b.operand(TensorType(shape, self.dtype), _OPERANDS), *places
+        make = self.b.source if self.b.draws.chance(0.6) else self.b.operand
+        return make(TensorType(shape, self.dtype), _OPERANDS), *places
 
     def scaled(self, x: int) -> int:
         if self.b.draws.chance(0.5):

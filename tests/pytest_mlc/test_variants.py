@@ -1,9 +1,12 @@
 """Other ways to run an executable: what they hand over, and that a difference is found and told."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 from mlc.compile import compile_graph
+from mlc.core.dtype import bf16
 from mlc.graph import parse_graph
 from pytest_mlc.executor import outcome
 from pytest_mlc.variants import SAID, VARIANTS, relaid, same_bits
@@ -42,3 +45,10 @@ def test_bits_are_compared_and_nan_is_nan():
     payload = np.array([0, 0x7FC00001, 0x3F800000], np.uint32).view(np.float32)
     assert same_bits([a], [payload]) and not same_bits([a], [-a]) and not same_bits([a], [a.astype(np.float64)])
     assert same_bits([np.array([True])], [np.array([True])]) and not same_bits([np.array([True])], [np.array([False])])
+
+
+def test_signalling_nans_are_compared_without_a_warning():
+    quiet, signalling = (np.array([bits, 0x3F80], np.uint16).view(bf16.numpy) for bits in (0x7FC0, 0x7F81))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert same_bits([quiet], [signalling]) and not same_bits([quiet], [quiet[::-1].copy()])

@@ -342,16 +342,17 @@ def find_attention(graph: Graph) -> tuple[dict[int, Attention], list[str]]:
     finder = _Finder(graph)
     found: dict[int, Attention] = {}
     taken: set[int] = set()
-    notes: list[str] = []
+    refused: dict[int, str] = {}
     for n, node in enumerate(nodes):
         if not finder.live[n] or node.op.fusion != CONTRACTION or not node.type.dtype.is_float:
             continue
         try:
             attention = finder.at(n)
         except Refused as refusal:
-            notes.append(f"{value_names(graph)[n]} (dot_general): no attention kernel: {refusal}")
+            refused[n] = str(refusal)
             continue
         if attention is not None and taken.isdisjoint((*attention.hidden, attention.sink)):
             found[attention.sink] = attention
             taken.update((*attention.hidden, attention.sink))
-    return found, notes
+    names = value_names(graph) if refused else []
+    return found, [f"{names[n]} (dot_general): no attention kernel: {why}" for n, why in refused.items()]

@@ -56,8 +56,9 @@ def _cuts(stage: Stage | Attend, plan: object) -> list[tuple[Axis, int]]:
     wholes = {plan.axis: plan.width}
     if isinstance(plan, SweepSchedule):  # long pieces of rows, so that they stream
         wholes = {plan.axis: max(1, plan.block // 2 // plan.width) * plan.width}
-    elif isinstance(plan, TransposeSchedule):
+    elif isinstance(plan, TransposeSchedule):  # the loop over its blocks is outside anyway: cut there, the rest is as in one piece
         wholes = {plan.axis: plan.width, plan.down: plan.height} | {plan.block_axis: plan.block}
+        return sorted([(axis, wholes.get(axis[0], 0)) for axis in stage.axes], key=lambda cut: (cut[0][0] in wholes, cut[0][0] != plan.block_axis))
     return [(axis, wholes.get(axis[0], 0)) for axis in stage.axes]
 
 

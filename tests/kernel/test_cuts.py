@@ -53,6 +53,15 @@ def test_large_kernels_are_cut_along_what_they_keep():
     assert axis == "j1" and block >= 512
 
 
+def test_a_transpose_is_cut_between_its_blocks():
+    g = Builder("transposed")
+    x = g.input("x", 1024, 2048)
+    g.set_outputs([g.add("transpose", (x,), {"perm": (1, 0)})])
+    schedule = only(g)
+    (plan,) = schedule.stages
+    assert schedule.parallel == ((plan.block_axis, plan.block),)
+
+
 def test_the_option_moves_the_threshold():
     with options(fork_us=0):
         assert only(softmax(8, 37)).parallel

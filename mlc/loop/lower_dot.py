@@ -91,24 +91,33 @@ class DotLoops:
                 total = self._load(self.sums, row * columns[1] + c)
                 return [Decl(self.dot.name, self.dot.dtype, width, total), *self._stores(rows[0] + row, columns[0] + c)]
             return self._lanes("c", columns[1], body, width)
+        width = self.plan.width * WIDE
         if rows[1] == 1:
-            return [at(Affine(), self.plan.width)]
+            return [at(Affine(), width)]
         var = self.fresh("r")
-        return [For(var, rows[1], (at(_at(var), self.plan.width),))]
+        return [For(var, rows[1], (at(_at(var), width),))]
 
     # ----------------------------------------------------------------- tiles
     def _panel(self, columns: Span) -> list[Stmt]:
-        found = [self._pack_right(columns)] if self.right else []
+        found = self._pack_right(columns) if self.right else []
         return found + self._blocks("mt", self.rows, self.plan.m, lambda rows: self._tile(rows, columns))
 
-    def _pack_right(self, columns: Span) -> For:
-        """The panel of b, contiguous: element (k, c) at k * columns + c."""
-        k = self.fresh("k")
+    def _pack_right(self, columns: Span) -> list[Stmt]:
+        """The panel of b, contiguous: element (k, c) at k * columns + c. Where b is contiguous along k, tiles of it are turned in registers."""
+        def store(k: Affine, c: Affine) -> list[Stmt]:
+            (value,) = rebase([self.dot.b], {self.k: k, self.n: columns[0] + c})
+            return [Store(self.right, k * columns[1] + c, value)]
 
-        def body(c: Affine) -> list[Stmt]:
-            (value,) = rebase([self.dot.b], {self.k: _at(k), self.n: columns[0] + c})
-            return [Store(self.right, _at(k, columns[1]) + c, value)]
-        return For(k, self.depth, (self._lanes("c", columns[1], body, self.plan.width),))
+        def rows(steps: Span, across: Span, kind: str) -> For:
+            k = self.fresh("k")
+            body = self._lanes("c", across[1], lambda c: store(steps[0] + _at(k), across[0] + c), self.plan.width)
+            return For(k, steps[1], (body,), kind)
+        if any(e.op == "load" and e.attr[1].coefficient(self.n) not in (0, 1) and e.attr[1].coefficient(self.k) == 1
+               for e in ex.topological([self.dot.b])):
+            side = max(1, self.plan.width)
+            return self._blocks("cb", columns[1], side, lambda across: self._blocks(
+                "kb", self.depth, side, lambda steps: [rows(steps, across, "unroll")]))
+        return [rows((Affine(), self.depth), (Affine(), columns[1]), "serial")]
 
     def _pack_left(self, rows: Span) -> For:
         """Rows of a, contiguous: element (r, k) at r * depth + k."""

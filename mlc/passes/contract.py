@@ -18,6 +18,9 @@ from mlc.kernel.axes import all_collapsible, collapse, collapse_index, rebase, r
 from mlc.kernel.ir import Axis, Dot, Put, Stage
 from mlc.passes.rootexpr import RootExpr
 
+# A left operand of so many bytes, with each step of k on a page of its own, is copied first where so many columns read it.
+PAGE, FAR_BYTES, FAR_COLUMNS = 4096, 1 << 20, 256
+
 
 def _row_major(axes: Sequence[Axis]) -> Affine:
     total, stride = Affine(), 1
@@ -68,6 +71,15 @@ def _one_loop(operand: Expr, *groups: Sequence[Axis]) -> bool:
     return all(all_collapsible([operand], (), group) for group in groups)
 
 
+def _far_apart(a: Expr, axes: _Axes) -> bool:
+    """Whether each step of k is on another page, over and over: a large left operand is turned round once, if many columns read it."""
+    if not axes.k or not axes.m or math.prod(e for _, e in axes.n) < FAR_COLUMNS:
+        return False
+    size = math.prod(e for _, e in (*axes.m, *axes.k)) * a.dtype.itemsize
+    steps = [e.attr[1].coefficient(axes.k[-1][0]) * e.dtype.itemsize for e in ex.topological([a]) if e.op == "load"]
+    return size >= FAR_BYTES and any(abs(step) >= PAGE for step in steps)
+
+
 def dot_kernel(graph: Graph, group, escapes: set[int]) -> tuple[list, tuple[Axis, ...], dict[str, TensorType]]:
     """Stages, row axes and scratch of the kernel of a contraction group."""
     dot = group.members[0]
@@ -79,7 +91,7 @@ def dot_kernel(graph: Graph, group, escapes: set[int]) -> tuple[list, tuple[Axis
         if not all_collapsible([*values, *operand], indices, getattr(axes, which)):
             axes.split_outer(which)
     stages, scratch = [], {}
-    if not _one_loop(a, axes.k):
+    if not _one_loop(a, axes.k) or _far_apart(a, axes):
         stage, a, scratch["sa"] = _pack(a, [*axes.m, *axes.k], "sa")
         stages.append(stage)
     if not _one_loop(b, axes.k, axes.n):

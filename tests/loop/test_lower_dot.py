@@ -1,0 +1,74 @@
+"""Contractions as loops: every way of going about one gives the same bits at every level, and the right numbers."""
+
+import numpy as np
+import pytest
+
+import mlc
+from mlc.codegen.target import get_target
+from mlc.kernel.tiling import paths
+from mlc.stages import Stages
+
+RNG = np.random.default_rng(11)
+FORMS = {
+    "ab": (lambda a, b: a @ b, False, False), "abT": (lambda a, b: a @ b.T, False, True), "aTb": (lambda a, b: a.T @ b, True, False),
+    "relu": (lambda a, b: mlc.nn.relu(a @ b + 1.5), False, False), "gelu": (lambda a, b: mlc.nn.gelu(a @ b), False, False)}
+SHAPES = [(1, 1, 1), (33, 65, 20), (1, 200, 70), (40, 33, 33), (1, 2100, 5), (1, 130, 1030), (2, 130, 10), (3, 17, 1030)]
+
+
+def stages(function, *args, target="native"):
+    return Stages(mlc.jit(function).lower(*args)._captured.graph, get_target(target))
+
+
+def operands(form, m, n, k, dtype):
+    a, b = (RNG.normal(size=shape).astype(dtype) for shape in ((m, k), (k, n)))
+    _, left, right = FORMS[form]
+    return np.ascontiguousarray(a.T) if left else a, np.ascontiguousarray(b.T) if right else b
+
+
+def assert_every_level_agrees(made, args):
+    with np.errstate(all="ignore"):
+        (want,) = made.build().run(args)
+        for level in (made.run_kernels(args), made.run_loops(args), made.run_planned(args)):
+            assert np.array_equal(level[0], want)
+    return want
+
+
+@pytest.mark.parametrize("target", ["native", "golden-v3"])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_level_gives_the_same_bits(form, target):
+    for m, n, k in SHAPES if form == "ab" else SHAPES[:4]:
+        for dtype in ("f4", "f8") if target == "native" else ("f4",):
+            a, b = operands(form, m, n, k, dtype)
+            with mlc.options(check=1):
+                found = assert_every_level_agrees(stages(FORMS[form][0], a, b, target=target), [a, b])
+            exact = (a.T if form == "aTb" else a).astype("f8") @ (b.T if form == "abT" else b).astype("f8")
+            if form in ("ab", "abT", "aTb"):
+                assert np.allclose(found, exact, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "i1", "i4"])
+def test_narrow_and_integer_operands_are_copied_right(dtype):
+    a, b = ((RNG.normal(size=s) * 5).astype(dtype) for s in ((40, 33), (33, 130)))
+    assert_every_level_agrees(stages(lambda a, b: a @ b, a, b), [a, b])
+
+
+def test_a_large_left_operand_that_jumps_is_turned_first():
+    a, b = RNG.normal(size=(300, 1024)).astype("f4"), RNG.normal(size=(300, 260)).astype("f4")
+    made = stages(lambda a, b: a.T @ b, a, b)
+    (kernel,) = made.kernels.kernels()
+    assert len(kernel.stages) == 2
+    assert np.allclose(made.build().run([a, b])[0], a.T @ b, atol=1e-3)
+
+
+@pytest.mark.parametrize("m, n, k, way", [(1, 300, 40, "stream"), (8, 64, 1500, "deep"), (17, 65, 64, "tail"), (8, 64, 64, "tile")])
+def test_the_shapes_above_take_every_way(m, n, k, way):
+    a, b = operands("ab", m, n, k, "f4")
+    assert way in paths(stages(FORMS["ab"][0], a, b).schedules.items())
+
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_batches_and_blocks_of_columns_agree(batch):
+    a, b = RNG.normal(size=(batch, 33, 300)).astype("f4"), RNG.normal(size=(batch, 300, 520)).astype("f4")
+    found = assert_every_level_agrees(stages(lambda a, b: a @ b, a, b), [a, b])
+    assert np.allclose(found, a.astype("f8") @ b.astype("f8"), atol=1e-3)

@@ -13,7 +13,7 @@ class Affine:
     def __init__(self, offset: int = 0, terms: Mapping[str, int] | Iterable[tuple[str, int]] = ()):
         self.offset = offset
         items = terms.items() if isinstance(terms, Mapping) else terms
-        self.terms: tuple[tuple[str, int], ...] = tuple(sorted((v, c) for v, c in items if c))
+        self.terms: tuple[tuple[str, int], ...] = tuple(sorted([(v, c) for v, c in items if c]))
         self._hash = hash((offset, self.terms))
 
     def __eq__(self, other: object) -> bool:
@@ -30,14 +30,16 @@ class Affine:
 
     def __add__(self, other: Affine | int) -> Affine:
         if isinstance(other, int):
-            return Affine(self.offset + other, self.terms)
+            return _sorted(self.offset + other, self.terms)
+        if not other.terms or not self.terms:
+            return _sorted(self.offset + other.offset, self.terms or other.terms)
         total = dict(self.terms)
         for v, c in other.terms:
             total[v] = total.get(v, 0) + c
         return Affine(self.offset + other.offset, total)
 
     def __mul__(self, factor: int) -> Affine:
-        return Affine(self.offset * factor, ((v, c * factor) for v, c in self.terms))
+        return _sorted(self.offset * factor, tuple([(v, c * factor) for v, c in self.terms]) if factor else ())
 
     def coefficient(self, variable: str) -> int:
         for v, c in self.terms:
@@ -47,14 +49,20 @@ class Affine:
 
     def without(self, variable: str) -> Affine:
         """The form with this variable at 0."""
-        return Affine(self.offset, ((v, c) for v, c in self.terms if v != variable))
+        return _sorted(self.offset, tuple([(v, c) for v, c in self.terms if v != variable]))
 
     def substitute(self, values: Mapping[str, Affine]) -> Affine:
         """Replace variables by affine forms."""
-        total = Affine(self.offset)
+        offset, total = self.offset, {}
         for v, c in self.terms:
-            total = total + (values[v] * c if v in values else Affine(0, ((v, c),)))
-        return total
+            form = values.get(v)
+            if form is None:
+                total[v] = total.get(v, 0) + c
+                continue
+            offset += form.offset * c
+            for inner, coefficient in form.terms:
+                total[inner] = total.get(inner, 0) + coefficient * c
+        return Affine(offset, total)
 
     def bounds(self, extents: Mapping[str, int]) -> tuple[int, int]:
         """Least and greatest value when each variable runs over 0..extent-1. KeyError for an unknown variable."""
@@ -70,6 +78,13 @@ class Affine:
         for v, c in self.terms:
             total = total + c * values[v]
         return total
+
+
+def _sorted(offset: int, terms: tuple[tuple[str, int], ...]) -> Affine:
+    """The form of terms that are in order already, without zeros."""
+    form = object.__new__(Affine)
+    form.offset, form.terms, form._hash = offset, terms, hash((offset, terms))
+    return form
 
 
 def variable(name: str) -> Affine:

@@ -217,17 +217,17 @@ def topological(roots: Iterable[Expr]) -> list[Expr]:
     """Every expression under the roots, operands before users, each once; no recursion."""
     order: list[Expr] = []
     done: set[Expr] = set()
-    stack = [(root, False) for root in reversed(list(roots))]
+    stack = list(roots)[::-1]
     while stack:
-        node, expanded = stack.pop()
-        if node in done:
-            continue
-        if expanded:
+        node = stack[-1]
+        if node not in done:
+            pending = [a for a in node.args if a not in done]
+            if pending:
+                stack.extend(pending[::-1])
+                continue
             done.add(node)
             order.append(node)
-        else:
-            stack.append((node, True))
-            stack.extend((a, False) for a in reversed(node.args) if a not in done)
+        stack.pop()
     return order
 
 

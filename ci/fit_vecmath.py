@@ -153,13 +153,11 @@ TABLES = {
     "EXP_SMALL": ("exp(r) = 1 + r + r^2 * EXP_SMALL(r), |r| <= ln(2)/2", _exp_tail, lambda r: r ** 2 / mp.exp(r), (-LN2 / 2, LN2 / 2),
                   {24: 4, 53: 10}),
     "TANH": ("tanh(x) = x + x^3 * TANH(x^2), |x| <= 5/8", lambda w: (mp.tanh(mp.sqrt(w)) / mp.sqrt(w) - 1) / w,
-             lambda w: w * mp.sqrt(w) / mp.tanh(mp.sqrt(w)), (mp.mpf(0), mp.mpf(0.390625)), {24: 4, 53: 10}),
+             lambda w: w * mp.sqrt(w) / mp.tanh(mp.sqrt(w)), (mp.mpf(0), mp.mpf(0.390625)), {53: 10}),
     "SIN": ("sin(2 pi t) = t * (5.125 + SIN(t^2)), |t| <= 1/4", _sine_rest, lambda w: mp.sqrt(w) / mp.sin(2 * PI * mp.sqrt(w)),
             (mp.mpf(0), mp.mpf(1) / 16), {24: 4, 53: 8}),
     "TAN": ("tan(2 pi t) = t * (6.25 + TAN(t^2)), |t| <= 1/8", _tangent_rest, lambda w: mp.sqrt(w) / mp.tan(2 * PI * mp.sqrt(w)),
             (mp.mpf(0), mp.mpf(1) / 64), {24: 7, 53: 15}),
-    "ERF": ("erf(x) = 1 - exp(-x * (1.125 + ERF(x))), 0 <= x <= 4", lambda x: _minus_log_erfc(x) / x - LEAD_ERF,
-            lambda x: x * mp.erfc(x) / mp.erf(x), (mp.mpf(0), mp.mpf(4)), {24: 9}),
     "ERF_NEAR": ("erf(x) = x * (1.125 + ERF_NEAR(x^2)), |x| <= 1", lambda w: mp.erf(mp.sqrt(w)) / mp.sqrt(w) - LEAD_ERF,
                  lambda w: mp.sqrt(w) / mp.erf(mp.sqrt(w)), (mp.mpf(0), mp.mpf(1)), {53: 12}),
     "ERF_FAR": ("erf(x) = 1 - exp(ERF_FAR(x - 1)), 1 <= x <= 6", lambda u: -_minus_log_erfc(u + 1), lambda u: mp.erfc(u + 1) / mp.erf(u + 1),
@@ -189,6 +187,56 @@ def table(name: str) -> str:
             row += f" {value},"
         lines += [row, "    ),"]
     return "\n".join([*lines, "}"])
+
+
+# Odd functions by segments of their positive half: name: (what is fitted, function, slope at 0 that is added apart if not 0, start, degree).
+SEGMENTS = {
+    "TANH_SEGMENTS": ("tanh(centre + r)", mp.tanh, mp.mpf(0), -4, 5),
+    "ERF_SEGMENTS": ("erf(centre + r) - slope r", mp.erf, LEAD_ERF, -6, 5),
+}
+
+
+def centre(function, low, high):
+    """The f32 near the middle of a segment whose value is closest to an f32: the polynomial's constant then has no rounding error."""
+    middle, step = rounded((low + high) / 2, 24), mp.mpf(2) ** (mp.floor(mp.log(low, 2)) - 23)
+    near = [middle + k * step for k in range(-200, 201)]
+    return min(near, key=lambda c: abs(function(c) - rounded(function(c), 24)))
+
+
+def fit_around(function, weight, low, high, degree: int, constant) -> list:
+    """A polynomial with f32 coefficients, highest power first, and a given constant. The other powers vanish inside the interval, where
+    the exchange does not work: least squares on Chebyshev nodes, which are as good here."""
+    nodes = [(low + high) / 2 + (high - low) / 2 * mp.cos(PI * (2 * i + 1) / 96) for i in range(48)]
+    done = [constant]
+    while len(done) <= degree:
+        rows = [[weight(x) * x ** k for k in range(len(done), degree + 1)] for x in nodes]
+        right = [weight(x) * (function(x) - horner(done[::-1], x)) for x in nodes]
+        done.append(rounded(mp.qr_solve(mp.matrix(rows), mp.matrix(right))[0][0], 24))
+    return done[::-1]
+
+
+def segments(name: str) -> str:
+    """The source text of a table of 32 segments, four an octave from 2^start on: rows of centres, of coefficients, highest power
+    first, and of slopes if there is one. Entry i is of the segment whose bits, shifted right by 21, end in i. The first reaches
+    down to 0, where the error is relative."""
+    about, function, lead, start, degree = SEGMENTS[name]
+    columns = []
+    for k in range(32):
+        octave, quarter = divmod(k, 4)
+        low, high = (mp.mpf(2) ** (start + octave) * (1 + mp.mpf(q) / 4) for q in (quarter, quarter + 1))
+        at = centre(function, low, high) if k else mp.mpf(0)
+        slope = mp.mpf(0) if k else lead
+        found = fit_around(lambda r, at=at, slope=slope: function(at + r) - slope * r, lambda r, at=at: 1 / function(at + r),
+                           low - at if k else mp.mpf(0), high - at, degree, rounded(function(at), 24))
+        columns.append([at, *found, *([slope] if lead else [])])
+    first = (int(np.float32(2.0 ** start).view(np.uint32)) >> 21) & 31
+    ordered = [columns[(i - first) % 32] for i in range(32)]
+    lines = [f"# {about} by segments, see `segments` in ci/fit_vecmath.py", f"{name}_START, {name} = {2.0 ** start!r}, ("]
+    for row in zip(*ordered):
+        texts = [literal(v, 24) for v in row]
+        lines.append("    (" + ", ".join(texts[:8]) + ",")
+        lines += ["     " + ", ".join(texts[i:i + 8]) + ("," if i < 24 else "),") for i in range(8, 32, 8)]
+    return "\n".join([*lines, ")"])
 
 
 def split_turn(drop: int) -> list[float]:
@@ -233,7 +281,7 @@ from mlc.core.dtype import f32, f64
 
 def source() -> str:
     """The whole text of vecmath_tables.py."""
-    return "\n".join([HEADER, constants(), *("\n" + table(name) for name in TABLES), ""])
+    return "\n".join([HEADER, constants(), *("\n" + table(name) for name in TABLES), *("\n" + segments(name) for name in SEGMENTS), ""])
 
 
 def main() -> int:

@@ -7,10 +7,11 @@ value for exactly those, or the operands are replaced beforehand. Fast-math flag
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Sequence
 
 from mlc.codegen import halves
-from mlc.codegen.builder import Builder, Value, splat_text, type_text, vector_text
+from mlc.codegen.builder import Builder, Value, constant_text, splat_text, type_text, vector_text
 from mlc.core import dtype as dt
 from mlc.core.dtype import DType
 
@@ -257,22 +258,72 @@ def _pick_range(at: At, dtype: DType, x: str, y: str, larger: bool) -> str:
     wide = ", i32 4" if bits == 512 else ""  # the current rounding mode, which only this width asks for
     at.b.declare(name, one, f"{one}, {one}, i32, {one}, {mask}{', i32' if wide else ''}")
     parts = []
-    for start in range(0, at.lanes, register):
-        order = ", ".join([f"i32 {start + i}" for i in range(register)])
-        given = [v if register == at.lanes else at(f"shufflevector {at.type(dtype)} {v}, {at.type(dtype)} poison, <{register} x i32> <{order}>")
-                 for v in (x, y)]
-        parts.append(at(f"call {one} @{name}({one} {given[0]}, {one} {given[1]}, i32 {5 if larger else 4}, {one} zeroinitializer, {mask} -1{wide})"))
-    lanes = register
-    while len(parts) > 1:
-        lanes *= 2
-        half, order = vector_text(type_text(dtype, 1), lanes // 2), ", ".join([f"i32 {i}" for i in range(lanes)])
-        parts = [at(f"shufflevector {half} {a}, {half} {b}, <{lanes} x i32> <{order}>") for a, b in zip(parts[::2], parts[1::2])]
+    for a, b in zip(_registers(at, dtype, x, register), _registers(at, dtype, y, register)):
+        parts.append(at(f"call {one} @{name}({one} {a}, {one} {b}, i32 {5 if larger else 4}, {one} zeroinitializer, {mask} -1{wide})"))
+    found = _joined(at, type_text(dtype, 1), parts, register)
     nan = 0x7FC00000 if dtype is dt.f32 else 0x7FF8000000000000
-    return at.select(at(f"fcmp uno {at.type(dtype)} {x}, {y}"), dtype, at.const(nan, dtype), parts[0])
+    return at.select(at(f"fcmp uno {at.type(dtype)} {x}, {y}"), dtype, at.const(nan, dtype), found)
 
 
 def _fma(at: At, dtype: DType, x: Value, y: Value, z: Value) -> str:
     return at.intrinsic("fma", dtype, x.text, y.text, z.text)
+
+
+def _table(at: At, dtype: DType, index: Value, *entries: Value) -> str:
+    """A table of constants: permutes of registers that hold it where there are some, else loads from memory, an element a lane."""
+    register, scalar = 512 // dtype.bits, type_text(dtype, 1)
+    if not (at.b.target.avx512 and dtype is dt.f32 and len(entries) == 2 * register):
+        return _table_in_memory(at, scalar, index, entries)
+    type_, name = vector_text(scalar, register), "llvm.x86.avx512.vpermi2var.ps.512"
+    at.b.declare(name, type_, f"{type_}, <{register} x i32>, {type_}")
+    halves_ = entries[:register], entries[register:]
+    low, high = ("<" + ", ".join(f"{scalar} {constant_text(e.const, dtype)}" for e in part) + ">" for part in halves_)
+    parts = []
+    for part in _registers(at, dt.i32, index.text, register):
+        parts.append(at(f"call {type_} @{name}({type_} {low}, <{register} x i32> {part}, {type_} {high})"))
+    return _joined(at, scalar, parts, register)
+
+
+def _registers(at: At, dtype: DType, text: str, register: int) -> list[str]:
+    """A value cut into (or made up to) whole registers."""
+    if at.lanes == register:
+        return [text]
+    if at.lanes == 1:
+        return [at(f"insertelement {vector_text(type_text(dtype, 1), register)} poison, {type_text(dtype, 1)} {text}, i64 0")]
+    orders = [[start + i if start + i < at.lanes else -1 for i in range(register)] for start in range(0, at.lanes, register)]
+    return [at(f"shufflevector {at.type(dtype)} {text}, {at.type(dtype)} poison, <{register} x i32> <"
+               + ", ".join(f"i32 {i}" if i >= 0 else "i32 poison" for i in order) + ">") for order in orders]
+
+
+def _joined(at: At, scalar: str, parts: list[str], lanes: int) -> str:
+    """Registers put together again, or cut down to the lanes that there are."""
+    while len(parts) > 1:
+        half, order = vector_text(scalar, lanes), ", ".join([f"i32 {i}" for i in range(2 * lanes)])
+        parts = [at(f"shufflevector {half} {a}, {half} {b}, <{2 * lanes} x i32> <{order}>") for a, b in zip(parts[::2], parts[1::2])]
+        lanes *= 2
+    if lanes == at.lanes:
+        return parts[0]
+    whole = vector_text(scalar, lanes)
+    if at.lanes == 1:
+        return at(f"extractelement {whole} {parts[0]}, i64 0")
+    return at(f"shufflevector {whole} {parts[0]}, {whole} poison, <{at.lanes} x i32> <{', '.join([f'i32 {i}' for i in range(at.lanes)])}>")
+
+
+def _table_in_memory(at: At, scalar: str, index: Value, entries: Sequence[Value]) -> str:
+    dtype = entries[0].dtype
+    values = ", ".join(f"{scalar} {constant_text(e.const, dtype)}" for e in entries)
+    name = f"@table.{zlib.crc32(values.encode()):08x}.{len(entries)}"
+    whole = f"[{len(entries)} x {scalar}]"
+    at.b.declares[name] = f"{name} = private unnamed_addr constant {whole} [{values}], align 64"
+    inside = at(f"and {at.type(dt.i32)} {index.text}, {at.const(len(entries) - 1, dt.i32)}")
+    text = "poison"
+    for i in range(at.lanes):
+        one = at(f"extractelement {at.type(dt.i32)} {inside}, i64 {i}") if at.lanes > 1 else inside
+        loaded = at(f"load {scalar}, ptr {at(f'getelementptr {whole}, ptr {name}, i64 0, i32 {one}')}, align {dtype.itemsize}")
+        if at.lanes == 1:
+            return loaded
+        text = at(f"insertelement {at.type(dtype)} {text}, {scalar} {loaded}, i64 {i}")
+    return text
 
 
 def _call(name: str) -> Callable:
@@ -378,7 +429,7 @@ def _not(at: At, dtype: DType, x: Value) -> str:
 _MOVES = {"neg": _neg, "abs": _abs, "select": _select, "bitcast": _bitcast, "convert": _convert}
 _FLOAT = {
     "add": _plain("fadd"), "sub": _plain("fsub"), "mul": _plain("fmul"), "div": _plain("fdiv"), "rem": _plain("frem"),
-    "min": _pick(False), "max": _pick(True), "fma": _fma, "sqrt": _call("sqrt"),
+    "min": _pick(False), "max": _pick(True), "fma": _fma, "table": _table, "sqrt": _call("sqrt"),
     "floor": _round("floor", "floor"), "ceil": _round("ceil", "ceil"), "rint": _round("rint", "roundeven"), "trunc": _round("trunc", "trunc"),
     "eq": _compare("oeq"), "ne": _compare("une"), "lt": _compare("olt"), "le": _compare("ole"), "gt": _compare("ogt"), "ge": _compare("oge"),
 }

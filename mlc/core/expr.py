@@ -8,6 +8,7 @@ a vector loop). The instruction set is small and total: no instruction traps or 
     fma sqrt floor ceil rint trunc                            floats (rint is half-to-even)
     and or xor not shl shr_arith shr_logical                  ints and bool (shifts past the width are defined)
     eq ne lt le gt ge                                         -> bool, ordered; `ne` is true on NaN
+    table                                                     f32 and f64: an i32, then a power of two of constants; the i32's low bits choose
     select convert bitcast                                    convert saturates float -> int, NaN -> 0; to bool is x != 0
 
 `min`/`max` propagate NaN and order -0 below +0. f16/bf16 results are rounded after every instruction.
@@ -192,6 +193,12 @@ def select(condition: Expr, x: object, y: object) -> Expr:
     a, b = _operands(x, y)
     assert condition.dtype is dt.bool_ and a.dtype is b.dtype, (condition.dtype, a.dtype, b.dtype)
     return make("select", a.dtype, (condition, a, b))
+
+
+def table(index: Expr, entries: Sequence[float], dtype: DType) -> Expr:
+    """The entry (of a power of two of them) that the low bits of an i32 number."""
+    assert index.dtype is dt.i32 and len(entries) & (len(entries) - 1) == 0
+    return make("table", dtype, (index, *(const(e, dtype) for e in entries)))
 
 
 def convert(x: Expr, dtype: DType) -> Expr:

@@ -266,6 +266,10 @@ def _shift(op: str):
     return instruction
 
 
+def _table(index: np.ndarray, *entries: np.ndarray) -> np.ndarray:
+    return np.array(entries)[index & np.int32(len(entries) - 1)]
+
+
 _MOVES = {
     "neg": _sign_bit(np.bitwise_xor, True), "abs": _sign_bit(np.bitwise_and, False),
     "select": _select, "bitcast": _bitcast, "convert": lambda dtype, source, x: convert(x, source, dtype),
@@ -274,7 +278,7 @@ _COMPARE = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equ
 _FLOAT = _COMPARE | {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "rem": np.fmod,
     "min": _pick(False), "max": _pick(True), "fma": _fma,
-    "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil, "rint": np.rint, "trunc": np.trunc,
+    "table": _table, "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil, "rint": np.rint, "trunc": np.trunc,
 }
 _INT = _COMPARE | {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum,

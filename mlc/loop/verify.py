@@ -181,6 +181,10 @@ def _legal(node: Expr) -> bool:
         return len(types) == 3 and types[0] is dt.bool_ and types[1] is types[2] is result
     if node.op == "convert":
         return len(types) == 1
+    if node.op == "table":
+        entries = node.args[1:]
+        return (types[:1] == [dt.i32] and result in (dt.f32, dt.f64) and len(entries) > 1 and len(entries) & (len(entries) - 1) == 0
+                and all(e.op == "const" and e.dtype is result for e in entries))
     if node.op == "bitcast":
         return len(types) == 1 and types[0].bits == result.bits and dt.bool_ not in (types[0], result)
     return False

@@ -1,4 +1,4 @@
-"""exp, log, sin and friends as scalar expressions: no tables, no branches, no library calls; f32 and f64, halves through f32.
+"""exp, log, sin and friends as scalar expressions: no branches, no library calls; f32 and f64, halves through f32.
 
 The shape of each: reduce the argument exactly (Cody and Waite, "Software Manual for the Elementary Functions", 1980; the
 reduction constants are split so that the large part of each product is exact), evaluate one minimax polynomial with fma
@@ -138,23 +138,38 @@ def expm1(x: Expr) -> Expr:
     return select(ex.absolute(x) < 2.0 ** -(_field(x.dtype) + 2), x, result + result)
 
 
-def _minus_expm1(x: Expr) -> Expr:
-    """1 - e^x, up to the sign of zero, for clamped x <= 0."""
-    q, s = _expm1_parts(x)
-    return fma(s, q, s - 1.0)
+def _odd_by_segments(x: Expr, start: float, rows: tuple[tuple[float, ...], ...], limit: float, slope: bool = False) -> Expr:
+    """An odd f32 function that is constant from `limit` on: a polynomial of |x| - centre, both chosen by the exponent and two bits of
+    the mantissa. Up to `start` the centre and the constant are 0, so small results keep their precision; the last row, if `slope`, is
+    a short float that enters last there, so that they keep it where the function's slope is no f32."""
+    y = _at_most(ex.absolute(x), limit)
+    lowest = const(ex.float_bits(start, f32), dt.i32)
+    index = shr_logical(ex.maximum(_bits(y), lowest), 21)
+    centre, *coefficients = (ex.table(index, row, f32) for row in rows)
+    r = y - centre
+    last = coefficients.pop() if slope else None
+    total = coefficients[0]
+    for coefficient in coefficients[1:]:
+        total = fma(total, r, coefficient)
+    return _with_sign_of(fma(r, last, total) if slope else total, x)
 
 
-@in_f32
-def tanh(x: Expr) -> Expr:
+def _tanh_f64(x: Expr) -> Expr:
     """An odd polynomial up to 5/8, 1 - 2 / (e^2|x| + 1) beyond, where the quotient is small."""
     dtype = x.dtype
     square = x * x
     small = fma(x * square, polynomial(square, tables.TANH[dtype]), x)
     y = ex.absolute(x)
-    twice = _at_most(y + y, {f32: 20.0, f64: 40.0}[dtype])
+    twice = _at_most(y + y, 40.0)
     p, s = _exp_parts(twice)
     large = fma(2.0 / fma(p, s, 1.0), -1.0, 1.0)
     return _with_sign_of(select(y < 0.625, small, large), x)
+
+
+@in_f32
+def tanh(x: Expr) -> Expr:
+    """The hyperbolic tangent."""
+    return _tanh_f64(x) if x.dtype is f64 else _odd_by_segments(x, tables.TANH_SEGMENTS_START, tables.TANH_SEGMENTS, 9.5)
 
 
 @in_f32
@@ -317,12 +332,6 @@ def pow(x: Expr, y: Expr) -> Expr:
 
 
 # --------------------------------------------------------------------------- error function
-def _erf_f32(x: Expr) -> Expr:
-    """1 - exp(g(|x|)) with g = log(erfc), which is smooth; near 0 its leading term is kept apart and exact."""
-    y = _at_most(ex.absolute(x), 4.0)
-    return _with_sign_of(_minus_expm1(fma(y, -1.125, y * -polynomial(y, tables.ERF[x.dtype]))), x)
-
-
 def _erf_f64(x: Expr) -> Expr:
     """An odd polynomial up to 1, 1 - exp(g(|x|)) beyond."""
     y = _at_most(ex.absolute(x), 6.0)
@@ -334,7 +343,7 @@ def _erf_f64(x: Expr) -> Expr:
 @in_f32
 def erf(x: Expr) -> Expr:
     """The error function."""
-    return _erf_f64(x) if x.dtype is f64 else _erf_f32(x)
+    return _erf_f64(x) if x.dtype is f64 else _odd_by_segments(x, tables.ERF_SEGMENTS_START, tables.ERF_SEGMENTS, 3.99, slope=True)
 
 
 # --------------------------------------------------------------------------- circular functions

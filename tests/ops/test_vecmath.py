@@ -199,7 +199,7 @@ def test_instructions_stay_few(name):
 
 @pytest.mark.parametrize("dtype", dt.FLOATS)
 def test_only_instructions_of_the_set_are_used_and_dtypes_stay(dtype):
-    known = ex.UNARY | ex.BINARY | ex.LEAVES | {"fma", "select", "convert", "bitcast"}
+    known = ex.UNARY | ex.BINARY | ex.LEAVES | {"fma", "select", "convert", "bitcast", "table"}
     for name, (scalar, _, _) in scan_ulp.FUNCTIONS.items():
         root = scalar(*(ex.arg(i, dtype) for i in range(2 if name == "pow" else 1)))
         assert root.dtype is dtype
@@ -264,6 +264,22 @@ def test_fitting_again_gives_the_tables():
         namespace = {"f32": f32, "f64": f64}
         exec(fitted.table(name), namespace)
         assert namespace[name] == getattr(vecmath_tables, name)
+
+
+def test_fitting_segments_again_gives_their_rows():
+    namespace = {}
+    exec(script("fit_vecmath").segments("ERF_SEGMENTS"), namespace)
+    assert namespace["ERF_SEGMENTS"] == vecmath_tables.ERF_SEGMENTS
+
+
+@pytest.mark.parametrize("name,limit", (("tanh", 16.0), ("erf", 4.0)))
+def test_odd_functions_by_segments_hold_at_every_seam(name, limit):
+    seams = np.float32([2.0 ** k * (1 + q / 4) for k in range(-8, 5) for q in range(4)])
+    x = neighbours(seams[seams <= 2 * limit], f32, 3)
+    x = np.concatenate([x, -x])
+    error, where = worst(name, f32, x)
+    assert error <= 1.0, where
+    assert np.abs(compute(name, f32, x)).max() == 1
 
 
 @pytest.mark.nightly

@@ -24,6 +24,10 @@ class _Attention:
         several = [n for n in sizes if n > 3] or sizes
         self.t, self.s = (b.draws.choice(several if b.draws.chance(0.85) else sizes) for _ in range(2))
         self.d, self.c = (b.draws.choice(sizes) for _ in range(2))
+        if b.draws.chance(0.25):
+            # Several blocks of keys: even ones, one with a rest, one key too many.
+            self.batch, self.t, self.s = (), b.draws.choice([4, 7, 8, 12]), b.draws.choice([129, 130, 192, 200, 256, 257, 300, 333])
+            self.d, self.c = b.draws.choice([1, 3, 8]), b.draws.choice([1, 5, 8])
 
     def emit(self, name: str, inputs: list[int], attrs: dict | None = None, shape=None, dtype: DType | None = None) -> int:
         made = self.b.emit(name, inputs, attrs, TensorType(shape, dtype or self.dtype) if shape is not None else None)

@@ -1,0 +1,174 @@
+"""Transposes by tiles, sums that stream over rows, and stores past the caches: right values, the interpreters' bits, odd tails."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlc.core import dtype as dt
+from mlc.core import expr as ex
+from mlc.core.affine import Affine
+from mlc.core.dims import TensorType
+from mlc.core.errors import VerifyError
+from mlc.kernel.interp import run_kernel
+from mlc.kernel.ir import Kernel, Param, Put, Reduce, Stage
+from mlc.kernel.plain import SweepSchedule, TransposeSchedule, sweep_schedule, transpose_schedule
+from mlc.kernel.schedule import STREAM_BYTES, Schedule, StageSchedule, levels_of_sum, parse_schedule, schedule_for
+from mlc.loop.interp import run
+from mlc.loop.ir import load
+from mlc.loop.lower import lower
+from mlc.loop.text import parse_kernel, print_kernel
+from mlc.loop.verify import verify
+
+sys.path.append(str(Path(__file__).parents[1] / "codegen"))
+import machine
+
+from mlc.codegen.module import emit_module
+from mlc.codegen.target import get_target
+
+
+def affine(offset=0, **terms):
+    return Affine(offset, tuple(terms.items()))
+
+
+def flat(name, size, dtype, role):
+    return Param(name, TensorType((size,), dtype), role)
+
+
+def transposing(rows, columns, dtype, formula=lambda x: x):
+    """o[i, j] = formula(a[j, i])"""
+    value = formula(load("a0", dtype, affine(i=1, j=rows)))
+    stage = Stage((("i", rows), ("j", columns)), puts=(Put("o0", affine(i=columns, j=1), value),))
+    return Kernel("turn", (flat("a0", rows * columns, dtype, "in"), flat("o0", rows * columns, dtype, "out")), (), (stage,))
+
+
+def column_sum(rows, columns, dtype):
+    value = load("a0", dtype, affine(k=columns, j=1))
+    one = Reduce(("t",), (dtype,), (ex.const(0, dtype),), (value,), (ex.var("a.0", dtype) + ex.var("b.0", dtype),))
+    stage = Stage((("j", columns),), (("k", rows),), (one,), (), (Put("o0", affine(j=1), ex.var("t", dtype)),))
+    return Kernel("columns", (flat("a0", rows * columns, dtype, "in"), flat("o0", columns, dtype, "out")), (), (stage,))
+
+
+def numbers(kernel, seed=0):
+    given = np.random.default_rng(seed).integers(-99, 99, kernel.params[0].type.size)
+    return {"a0": given.astype(np.float32).astype(kernel.params[0].type.dtype.numpy)}
+
+
+def through_levels(kernel, schedule, target):
+    """The output by machine code, after comparing it with both interpreters bit for bit."""
+    loops = verify(lower(kernel, schedule))
+    assert parse_kernel(print_kernel(loops)) == loops
+    given = numbers(kernel)
+    (found,) = machine.run([loops], [given], target)
+    for interpreter, subject in ((run, (loops,)), (run_kernel, (kernel, schedule))):
+        arrays = {**{k: v.copy() for k, v in given.items()}, "o0": np.zeros(kernel.params[1].type.size, kernel.params[1].type.dtype.numpy)}
+        interpreter(*subject, arrays)
+        assert machine.same_bits(found["o0"], arrays["o0"]).all()
+    return given["a0"], found["o0"]
+
+
+# --------------------------------------------------------------------------- transposes
+@pytest.mark.parametrize("target", machine.runnable_targets())
+@pytest.mark.parametrize("dtype", (dt.f32, dt.f64, dt.i8, dt.i16, dt.bool_, dt.bf16), ids=str)
+@pytest.mark.parametrize("rows,columns,side", ((48, 32, 16), (19, 37, 16), (40, 7, 8), (5, 50, 4)))
+def test_a_tiled_transpose_moves_every_element(target, dtype, rows, columns, side):
+    kernel = transposing(rows, columns, dtype)
+    schedule = Schedule((TransposeSchedule("i", side, "j", side, "j", 2 * side),))
+    given, found = through_levels(kernel, schedule, target)
+    np.testing.assert_array_equal(found.reshape(rows, columns), given.reshape(columns, rows).T)
+
+
+@pytest.mark.parametrize("staged", (False, True))
+@pytest.mark.parametrize("block_axis", ("i", "j"))
+def test_a_formula_on_transposed_elements(staged, block_axis):
+    kernel = transposing(33, 45, dt.f32, lambda x: x * 2.0 + 1.0)
+    given, found = through_levels(kernel, Schedule((TransposeSchedule("i", 16, "j", 16, block_axis, 32, staged),)), "native")
+    np.testing.assert_array_equal(found.reshape(33, 45), given.reshape(45, 33).T * 2 + 1)
+
+
+def test_a_tile_is_loaded_in_whole_vectors():
+    kernel = transposing(64, 64, dt.f32)
+    loops = lower(kernel, Schedule((TransposeSchedule("i", 16, "j", 16, "j", 64),)))
+    text = emit_module([(loops, [(0, 0), (1, 0)])], get_target("native"))
+    assert text.count("load <16 x float>" if get_target("native").avx512 else "load <") == 16 and "insertelement" not in text
+
+
+def test_a_transpose_is_scheduled_by_tiles_and_a_copy_is_not():
+    assert isinstance(schedule_for(transposing(64, 64, dt.f32), 64, 32).stages[0], TransposeSchedule)
+    copy = Stage((("i", 64), ("j", 64)), puts=(Put("o0", affine(i=64, j=1), load("a0", dt.f32, affine(i=64, j=1))),))
+    assert transpose_schedule(copy, 16, 0, False) is None
+    narrow = transposing(64, 3, dt.f32).stages[0]
+    assert transpose_schedule(narrow, 16, 0, False) is None
+
+
+# --------------------------------------------------------------------------- sums down columns
+@pytest.mark.parametrize("target", machine.runnable_targets())
+@pytest.mark.parametrize("rows,columns,block", ((300, 96, 64), (131, 130, 128), (17, 70, 32), (4200, 40, 32)))
+def test_swept_columns_have_the_bits_of_whole_columns(target, rows, columns, block):
+    kernel = column_sum(rows, columns, dt.f32)
+    swept = Schedule((SweepSchedule("j", 32, 4, block),))
+    given, found = through_levels(kernel, swept, target)
+    _, whole = through_levels(kernel, Schedule((StageSchedule("j", 32),)), target)
+    np.testing.assert_array_equal(found, whole)
+    np.testing.assert_allclose(found, given.reshape(rows, columns).sum(0, dtype=np.float64), rtol=1e-4, atol=1e-3)
+
+
+def test_large_matrices_are_swept_and_small_ones_are_not():
+    large, small = column_sum(1024, 1024, dt.f32).stages[0], column_sum(64, 256, dt.f32).stages[0]
+    assert isinstance(sweep_schedule(large, ("j", 1024), 64, levels_of_sum), SweepSchedule)
+    assert sweep_schedule(small, ("j", 256), 64, levels_of_sum) is None
+    assert sweep_schedule(column_sum(1024, 64, dt.f32).stages[0], ("j", 64), 64, levels_of_sum) is None
+
+
+# --------------------------------------------------------------------------- stores past the caches
+@pytest.mark.parametrize("target", machine.runnable_targets())
+@pytest.mark.parametrize("count", (1, 31, 64, 129, 1003))
+def test_streamed_stores_write_every_element_and_nothing_else(target, count):
+    value = load("a0", dt.f32, affine(j=1)) * 2.0
+    kernel = Kernel("twice", (flat("a0", count, dt.f32, "in"), flat("o0", count, dt.f32, "out")), (),
+                    (Stage((("j", count),), puts=(Put("o0", affine(j=1), value),)),))
+    given, found = through_levels(kernel, Schedule((StageSchedule("j", 32),), streams=("o0",)), target)
+    np.testing.assert_array_equal(found, given * 2)
+
+
+def _stored(rows, columns):
+    """The LLVM text of a streamed copy with rows of some length."""
+    index = affine(i=columns, j=1)
+    stage = Stage((("i", rows), ("j", columns)), puts=(Put("o0", index, load("a0", dt.f32, index)),))
+    kernel = Kernel("copy", (flat("a0", rows * columns, dt.f32, "in"), flat("o0", rows * columns, dt.f32, "out")), (), (stage,))
+    return emit_module([(lower(kernel, Schedule((StageSchedule("j", 32),), streams=("o0",))), [(0, 0), (1, 0)])], get_target("golden-v3"))
+
+
+def test_only_aligned_whole_vectors_are_streamed_and_a_fence_follows():
+    aligned, odd = _stored(8, 64), _stored(8, 65)
+    assert "!nontemporal" in aligned and "!nontemporal" not in odd
+    assert aligned.index("call void @llvm.x86.sse.sfence()") > aligned.index("!nontemporal")
+
+
+def test_outputs_far_larger_than_the_cache_are_streamed():
+    def streams(count):
+        stage = Stage((("j", count),), puts=(Put("o0", affine(j=1), load("a0", dt.f32, affine(j=1))),))
+        return schedule_for(Kernel("copy", (flat("a0", count, dt.f32, "in"), flat("o0", count, dt.f32, "out")), (), (stage,)), 64, 32).streams
+    assert streams(STREAM_BYTES // 4) == ("o0",) and streams(STREAM_BYTES // 4 - 1) == ()
+
+
+def test_a_stream_that_is_read_is_refused():
+    size = 64
+    again = Stage((("j", size),), puts=(Put("o1", affine(j=1), load("o0", dt.f32, affine(j=1))),))
+    first = Stage((("j", size),), puts=(Put("o0", affine(j=1), load("a0", dt.f32, affine(j=1))),))
+    params = (flat("a0", size, dt.f32, "in"), flat("o0", size, dt.f32, "out"), flat("o1", size, dt.f32, "out"))
+    loops = lower(Kernel("twice", params, (), (first, again)), Schedule((StageSchedule("j", 32),) * 2))
+    verify(replace(loops, streams=frozenset({"o1"})))
+    with pytest.raises(VerifyError, match="never loaded"):
+        verify(replace(loops, streams=frozenset({"o0"})))
+
+
+# --------------------------------------------------------------------------- text
+@pytest.mark.parametrize("schedule", (
+    Schedule((TransposeSchedule("j0", 16, "j1", 8, "j1", 128),)), Schedule((TransposeSchedule("j0", 16, "j1", 16, "j0", 256, True),)),
+    Schedule((SweepSchedule("j1", 64, 4, 2048), StageSchedule("j0", 16))), Schedule((StageSchedule("j0", 16),), streams=("o0", "o1")),
+    Schedule((StageSchedule("j0", 16),), parallel=(("j0", 64),), streams=("o0",))), ids=lambda s: s.text())
+def test_schedules_of_plain_stages_read_back(schedule):
+    assert parse_schedule(schedule.text()) == schedule

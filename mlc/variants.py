@@ -100,7 +100,7 @@ class Variants:
         """Any call: inlined while another function is recorded; otherwise the variant is looked up, or made under the lock."""
         if capture.current_trace() is not None:
             return capture.inline(self, args, kwargs)
-        setting = self._setting()
+        setting = self._setting() if self.variants else None  # a function that is called once needs no native dispatch
         call, options_key = capture.Call(self.statics, args, kwargs), _options_key()
         key = (call.key, options_key)
         variant = self.variants.get(key)
@@ -127,26 +127,27 @@ class Variants:
 
     # ------------------------------------------------------------------ native dispatch
     def _setting(self) -> tuple | None:
-        """What native code compares to see that the options are still those of `_options_key`, read before that is."""
+        """What native code compares to see that the options are still those of `_options_key`, read before that is; None without dispatch."""
+        if self._dispatcher is None and any(variant.executable.program is not None for variant in tuple(self.variants.values())):
+            with self._lock:
+                if self._dispatcher is None:
+                    self._dispatcher, function = new_dispatcher(self.call)
+                    owner = self._owner()
+                    if function is not None and owner is not None:
+                        owner.__call__ = function
         return (opt._overrides.get(), self._dispatcher.environment_version()) if self._dispatcher else None
 
     def _remember(self, call, args: tuple, kwargs: dict, variant: Compiled, options_key: tuple, setting: tuple | None) -> None:
         """Let native code serve the next call like this one."""
-        if self._dispatcher is False or variant.executable.program is None:
+        if setting is None or variant.executable.program is None:
             return
         kind = (call.key, options_key, tuple(kwargs), tuple([leaf.__class__ for leaf in call.leaves]))
-        if setting is not None and kind in self._known:
+        if kind in self._known:
             known_key, overrides, version = self._published
             if overrides is setting[0] and version == setting[1] and known_key == options_key:
                 return
         with self._lock:
-            if self._dispatcher is None:
-                self._dispatcher, function = new_dispatcher(self.call)
-                owner = self._owner()
-                if function is not None and owner is not None:
-                    owner.__call__ = function
-            if self._dispatcher:
-                self._publish(call, args, kwargs, variant, options_key, setting, kind)
+            self._publish(call, args, kwargs, variant, options_key, setting, kind)
 
     def _publish(self, call, args, kwargs, variant, options_key, setting, kind) -> None:
         entries = self._entries.setdefault(options_key, [])
@@ -157,9 +158,8 @@ class Variants:
                 entries.insert(0, (kind, entry))
                 self._known.difference_update(old for old, _ in entries[_MOST_ENTRIES:])
                 del entries[_MOST_ENTRIES:]
-        if setting is not None:  # None: it was not read before this call; the next one publishes
-            self._dispatcher.publish([entry for _, entry in entries], *setting)
-            self._published = (options_key, *setting)
+        self._dispatcher.publish([entry for _, entry in entries], *setting)
+        self._published = (options_key, *setting)
 
 
 def new_dispatcher(fallback: Callable | None) -> tuple[Any, Callable | None]:
@@ -174,7 +174,7 @@ def new_dispatcher(fallback: Callable | None) -> tuple[Any, Callable | None]:
 
 
 _MOST_ENTRIES = 16  # tried one after another, some nanoseconds each
-_CALLS_REMEMBERED = 2  # an executable adapts to its first calls: the second may have other classes of scalars
+_CALLS_REMEMBERED = 2  # after the first: an executable adapts, the next call may have other classes of scalars
 
 
 class Lowered:
@@ -202,7 +202,7 @@ class Compiled:
 
     def __init__(self, signature, executable):
         self.signature, self.executable = signature, executable
-        self._native: Callable | None = None  # from the second call on; it declines what it has not seen
+        self._native: Callable | None = None  # from the third call on; it declines what it has not seen
         self._seen = 0
 
     def __call__(self, *args, **kwargs):
@@ -216,9 +216,11 @@ class Compiled:
         return found
 
     def _remember(self, args: tuple, kwargs: dict) -> None:
-        if self._seen == _CALLS_REMEMBERED or getattr(self.executable, "program", None) is None:
+        if self._seen > _CALLS_REMEMBERED or getattr(self.executable, "program", None) is None:
             return
         self._seen += 1
+        if self._seen == 1:
+            return
         dispatcher, function = new_dispatcher(None)
         entry = self.entry(self.signature.structure, args, kwargs) if function is not None else None
         if entry is not None:

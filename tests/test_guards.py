@@ -6,6 +6,7 @@ import enum
 import functools
 import gc
 import os
+import subprocess
 import sys
 import threading
 import weakref
@@ -121,7 +122,7 @@ def test_equal_ints_and_texts_need_not_be_the_same_object():
 
 def test_an_executable_runs_natively_and_still_checks():
     exe = mlc.jit(lambda a, t: {"r": a - t["b"]}).lower(X, {"b": Y}).compile()
-    exe(X, {"b": Y})
+    exe(X, {"b": Y}), exe(X, {"b": Y})
     assert python_calls(lambda: exe(X, {"b": Y})) == ["__call__"] and np.array_equal(exe(Y, {"b": X})["r"], Y - X)
     with pytest.raises(DtypeError, match=r"argument t\.b"):
         exe(X, {"b": Y.astype(np.float64)})
@@ -392,3 +393,10 @@ def test_hits_are_counted_on_the_program():
     before = int(np.asarray(program._native.__self__)[entry_ir.HITS])
     f(X)
     assert int(np.asarray(program._native.__self__)[entry_ir.HITS]) == before + 1
+
+
+def test_the_first_call_of_a_process_loads_no_native_entry():
+    code = ("import numpy as np, mlc; from mlc.runtime import entry; f = mlc.jit(lambda a: a + 1); x = np.ones(3); "
+            "print(f(x).tolist(), entry._native.loaded(), f(x).tolist(), entry._native.loaded())")
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True).stdout
+    assert out == "[2.0, 2.0, 2.0] False [2.0, 2.0, 2.0] True\n"

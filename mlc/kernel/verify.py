@@ -8,6 +8,7 @@ from mlc.core import expr as ex
 from mlc.core.errors import VerifyError
 from mlc.kernel.attention import AttendSchedule
 from mlc.kernel.ir import Attend, Bind, Dot, Kernel, KernelGraph, Put, Stage
+from mlc.kernel.plain import SweepSchedule, TransposeSchedule
 from mlc.kernel.schedule import Schedule, TileSchedule
 from mlc.kernel.tiling import DOT_CHUNK
 
@@ -186,6 +187,8 @@ def schedule_is_legal(kernel: Kernel, schedule: Schedule) -> None:
     where = f"kernel @{kernel.name} schedule"
     if len(schedule.stages) != len(kernel.stages):
         _fail("schedule_is_legal", where, f"{len(schedule.stages)} entries", f"{len(kernel.stages)} stages")
+    if not set(schedule.streams) <= {p.name for p in kernel.params if p.role == "out"}:
+        _fail("schedule_is_legal", where, f"stream {schedule.streams}", "outputs")
     if schedule.row_vector and (schedule.row_vector not in dict(kernel.rows) or any(p.role == "scratch" for p in kernel.params)):
         _fail("schedule_is_legal", where, f"rows {schedule.row_vector} as lanes", "a row axis, and no row scratch")
     _cuts_are_legal(kernel, schedule, where)
@@ -205,6 +208,17 @@ def schedule_is_legal(kernel: Kernel, schedule: Schedule) -> None:
             _fail("schedule_is_legal", f"{where} stage {s}", plan.axis, f"an axis among {[n for n, _ in (*stage.axes, *stage.over)]}")
         if plan.width & (plan.width - 1) or plan.width < 1:
             _fail("schedule_is_legal", f"{where} stage {s}", f"width {plan.width}", "a power of two")
+        if isinstance(plan, TransposeSchedule):
+            kept = dict(stage.axes)
+            if stage.reduces or plan.down == plan.axis or not {plan.down, plan.axis} <= set(kept) or plan.block_axis not in (plan.down, plan.axis):
+                _fail("schedule_is_legal", f"{where} stage {s}", plan.text(), "two kept axes of a stage that only stores, and blocks of one of them")
+            if min(plan.height, plan.block) < 1 or plan.block % (plan.height if plan.block_axis == plan.down else plan.width):
+                _fail("schedule_is_legal", f"{where} stage {s}", plan.text(), "tiles of at least 1 x 1, and whole ones in a block")
+        if isinstance(plan, SweepSchedule):
+            if not stage.reduces or len(stage.over) != 1 or plan.axis not in dict(stage.axes):
+                _fail("schedule_is_legal", f"{where} stage {s}", plan.text(), "a kept axis of a reduction over one axis")
+            if plan.rows < 1 or plan.block < 1 or plan.block % plan.width:
+                _fail("schedule_is_legal", f"{where} stage {s}", plan.text(), "at least one row, and whole vectors in a block")
 
 
 def _cuts_are_legal(kernel: Kernel, schedule: Schedule, where: str) -> None:

@@ -173,3 +173,17 @@ def check_long(cases, target):
         if bad.size:
             failures.append(f"{label}: {given[0][bad[0]]!r} -> {found['out'][bad[0]]!r}, wanted {want[bad[0]]!r}")
     assert not failures, "\n".join(failures[:20])
+
+
+@pytest.mark.parametrize("target", runnable_targets())
+@pytest.mark.parametrize("dtype,entries", ((dt.f32, 32), (dt.f32, 8), (dt.f64, 32)), ids=str)
+def test_table_picks_by_the_low_bits_of_any_index(target, dtype, entries):
+    values = [float(v) for v in np.random.default_rng(entries).standard_normal(entries)]
+    size = 33
+    chosen = ex.table(load("x", dt.i32, I), values, dtype)
+    kernels = [LoopKernel(f"table{width}", (Buffer("x", dt.i32, size, "in"), Buffer("y", dtype, size, "out")),
+                          (For("i", size, (Store("y", I, chosen),), "vector" if width > 1 else "serial", width),)) for width in (1, 4, 8, 16, 32)]
+    index = np.random.default_rng(1).integers(-2 ** 31, 2 ** 31, size).astype(np.int32)
+    index[:4] = -1, entries, 2 ** 31 - 1, -2 ** 31
+    for found in run(kernels, [{"x": index}] * len(kernels), target):
+        np.testing.assert_array_equal(found["y"], np.array(values, dtype.numpy)[index % entries])

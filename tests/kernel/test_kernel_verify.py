@@ -10,7 +10,8 @@ from mlc.core import expr as ex
 from mlc.core.affine import Affine
 from mlc.core.errors import VerifyError
 from mlc.kernel.ir import Bind
-from mlc.kernel.schedule import StageSchedule, schedule_for
+from mlc.kernel.plain import SweepSchedule, TransposeSchedule
+from mlc.kernel.schedule import Schedule, StageSchedule, schedule_for
 from mlc.kernel.verify import verify_kernel, verify_program
 from mlc.passes.kernelize import partition
 
@@ -104,6 +105,24 @@ def test_schedules_must_fit_their_kernel(kernel):
         refused("schedule_is_legal", lambda broken=broken: verify_kernel(kernel, broken))
     (contraction,) = [step.kernel for step in partition(dense()).steps]
     refused("schedule_is_legal", lambda: verify_kernel(contraction, replace(good, stages=good.stages[:1])))
+
+
+def test_transposes_sweeps_and_streams_must_fit_their_stage(kernel):
+    g = Builder("turned")
+    x = g.input("x", 64, 48)
+    y = g.add("transpose", (x,), {"perm": (1, 0)})
+    g.set_outputs([g.add("neg", (y,)), g.fold("reduce_sum", g.input("z", 32, 80), 0)])
+    turned, summed = sorted((step.kernel for step in partition(g).steps), key=lambda k: bool(k.stages[0].over))
+    down, axis = (name for name, _ in turned.stages[0].axes)
+    good, sweep = TransposeSchedule(down, 16, axis, 16, axis, 32), SweepSchedule(summed.stages[0].axes[0][0], 16, 4, 32)
+    verify_kernel(turned, Schedule((good,), streams=("o0",)))
+    verify_kernel(summed, Schedule((sweep,)))
+    for broken in (replace(good, down=axis), replace(good, block_axis="j9"), replace(good, height=0), replace(good, block=24)):
+        refused("schedule_is_legal", lambda broken=broken: verify_kernel(turned, Schedule((broken,))))
+    for broken in (replace(sweep, axis=summed.stages[0].over[0][0]), replace(sweep, rows=0), replace(sweep, block=24)):
+        refused("schedule_is_legal", lambda broken=broken: verify_kernel(summed, Schedule((broken,))))
+    refused("schedule_is_legal", lambda: verify_kernel(turned, Schedule((sweep,))))
+    refused("schedule_is_legal", lambda: verify_kernel(turned, Schedule((good,), streams=("a0",))))
 
 
 def test_only_kept_axes_may_be_cut_and_only_into_whole_vectors(kernel):

@@ -194,3 +194,18 @@ for delay in (0.05, 0.15):
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], env=os.environ | {"MLC_CACHE": "0"},
                           capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
+
+
+def test_repeated_layers_compile_their_kernels_once():
+    def layer(x, w):
+        return x + mlc.nn.gelu(mlc.nn.softmax(x @ w, axis=-1))
+
+    def stages(depth):
+        def model(x, ws):
+            for w in ws:
+                x = layer(x, w)
+            return x
+        return mlc.jit(model).lower(mlc.spec("f32[16,24]"), [mlc.spec("f32[24,24]")] * depth).compile().executable.stages
+    few, many = stages(4), stages(12)
+    assert len(many.loops) == len(few.loops) and len(many.kernels.steps) > 2 * len(few.kernels.steps)
+    assert many.llvm[:many.llvm.index("@mlc_main")].count("\n") == few.llvm[:few.llvm.index("@mlc_main")].count("\n")

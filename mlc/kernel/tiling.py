@@ -23,6 +23,8 @@ LIGHT_EPILOGUE = 6
 PACK_BYTES, PACK_ROWS, PACK_ROWS_ALIASED = 1 << 20, 256, 96
 # So much of a panel stays in L1, and of a matrix in L2.
 L1_BYTES, L2_BYTES, L2_SETS = 32 * 1024, 1 << 20, 1024
+# Vectors of so many bytes load and store under masks.
+MASKED_BYTES = 64
 # Few rows stream the right operand: so many rows of it a pass, and so many columns whose sums stay in L1.
 STREAM_ROWS, STREAM_COLUMNS, STREAM_LEAST = 4, 2048, 128
 
@@ -139,8 +141,9 @@ def _candidates(dot: Dot, width: int, registers: int) -> Iterator[tuple[int, int
             if m * vectors > budget or (m * vectors + vectors + 1 > registers) or (vectors > 4 and m < min(rows, budget // vectors)):
                 continue
             panels = -(-most // vectors)
-            even = -(-columns // panels)  # as many panels, but of one size
-            yield m, even if columns % even == 0 else vectors * width
+            even = -(-columns // panels)  # as many panels, but of one size; without masks, a vector that is not full is costly
+            masked = panels == 1 or even % width == 0 or width * dot.dtype.itemsize >= MASKED_BYTES
+            yield m, even if columns % even == 0 and masked else vectors * width
 
 
 def tile_schedule(dot: Dot, vector_bytes: int, registers: int) -> TileSchedule:

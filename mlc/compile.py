@@ -8,6 +8,7 @@ nothing of it (LLVM neither); the texts of later stages are then made again on d
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -118,6 +119,9 @@ class LoadedExecutable:
 
 def load_executable(path: str | os.PathLike) -> tuple[LoadedExecutable, str]:
     """What `Executable.save` wrote, and the frontend's part of it. Raises ArtifactError."""
+    with contextlib.suppress(OptionError):  # an unusable cache is for the compiler to report
+        if (cache := default_cache()).enabled:
+            _recall(cache, write=False)
     program = load(path)
     return LoadedExecutable(program), str(program.manifest.extra.get("frontend", ""))
 
@@ -174,19 +178,21 @@ def _pipeline_text() -> str:
 _recalled: set[str | None] = set()
 
 
-def _recall(cache: Cache) -> None:
-    """Once a folder: take from the cache's record what this process would otherwise find out again, or write the record."""
+def _recall(cache: Cache, write: bool = True) -> None:
+    """Once a folder: take from the cache's record what this process would otherwise find out again, or (`write`) write the record."""
     if cache.directory in _recalled:
         return
-    _recalled.add(cache.directory)
     facts = {"sources": sources_fingerprint, "versions": versions, "host": host, "pipeline": _default_pipeline}
     key = record.record_key()
     stored = record.read(cache, key) if key else None
     if stored is not None and stored.keys() == facts.keys():
         for name, each in facts.items():
             each.assume(stored[name])
+    elif not write:
+        return
     elif key:
         record.write(cache, key, {name: each() for name, each in facts.items()})
+    _recalled.add(cache.directory)
 
 
 def _keep(program, graph: Graph, cache: Cache, key: str) -> None:

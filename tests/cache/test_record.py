@@ -48,6 +48,12 @@ def test_a_cached_call_in_a_new_process_loads_neither_llvm_nor_the_compiler(inst
     assert warm[1:] == [""]
 
 
+def test_a_saved_executable_is_loaded_without_llvm_where_a_record_is(installed):
+    run(installed, "import numpy as np, mlc; mlc.jit(lambda a: a * 2).lower(np.ones(3)).compile().save('exe')")
+    loaded = run(installed, "import sys, numpy as np, mlc; print(mlc.load('exe')(np.ones(3)), 'llvmlite.binding' in sys.modules)")
+    assert loaded == "[2. 2. 2.] False\n"
+
+
 def test_an_edited_source_is_seen(installed):
     digest = "import mlc, numpy as np; mlc.jit(lambda a: a + 1)(np.ones(2)); print(mlc.core.fingerprint.sources_fingerprint(), end='')"
     first, again = run(installed, digest), run(installed, digest)

@@ -38,15 +38,10 @@ def block_count(seconds: float) -> int:
 
 
 def block_size(extent: int, count: int, multiple: int = 1) -> int:
-    """Iterations of a block when an axis is cut into about `count` blocks, without a rest if possible; 0 if it cannot be cut."""
-    size = -(-extent // count)
-    size += -size % multiple
-    if size >= extent:
-        return 0
-    for larger in range(size, min(2 * size, extent // 2) + 1, multiple):
-        if extent % larger == 0:
-            return larger
-    return size
+    """Iterations of a block when an axis is cut into `count` blocks, or down to half as many where that leaves a smaller rest (which one thread
+    runs alone); 0 if it cannot be cut."""
+    sizes = [-(-extent // (blocks * multiple)) * multiple for blocks in range(count, max(count // 2, 1), -1)]
+    return min((size for size in sizes if size < extent), key=lambda size: (extent % size, size), default=0)
 
 
 def _cuts(stage: Stage | Attend, plan: object) -> list[tuple[Axis, int]]:

@@ -78,8 +78,8 @@ def test_few_long_rows_are_cut_inside_where_they_are_all_there_is():
 
 
 @pytest.mark.parametrize("extent,count,multiple,wanted", [
-    (1 << 20, 64, 64, 1 << 14), (1000, 16, 8, 64), (96, 64, 1, 2), (7, 64, 1, 1), (1, 64, 1, 0), (16, 64, 16, 0), (17, 2, 16, 16), (900, 4, 1, 225)])
-def test_blocks_leave_no_rest_if_they_can(extent, count, multiple, wanted):
+    (1 << 20, 64, 64, 1 << 14), (1000, 16, 8, 88), (96, 64, 1, 2), (7, 64, 1, 1), (1, 64, 1, 0), (16, 64, 16, 0), (17, 2, 16, 16), (900, 4, 1, 225)])
+def test_blocks_leave_as_little_as_they_can(extent, count, multiple, wanted):
     assert block_size(extent, count, multiple) == wanted
 
 

@@ -201,18 +201,21 @@ def _vector_axis(stage: Stage) -> Axis | None:
     return max(candidates, key=lambda a: (a[1] >= SHORT_ROW, _unit_loads(exprs, a[0]), a[1] >= 4 * SHORT_ROW))
 
 
-def _stage_schedule(stage: Stage, vector_bytes: int, streamed: bool) -> StageSchedule | TransposeSchedule | SweepSchedule:
+def _stage_schedule(stage: Stage, vector_bytes: int, rows: int, streamed: bool) -> StageSchedule | TransposeSchedule | SweepSchedule:
     axis = _vector_axis(stage)
     if axis is None:
         return StageSchedule("", 1)
     exprs = _expressions(stage)
     lanes, weight = _lanes(exprs, vector_bytes), _weight(exprs)
     wide = 4 if weight <= 8 else 2 if weight <= 24 else 1
-    if not stage.reduces:
-        # A long formula waits for itself: several vectors at once hide that, and cost code, so only where there is much to do.
-        wide = 4 if weight > 24 and math.prod(extent for _, extent in stage.axes) >= MANY_POINTS else min(wide, 2)
+    # A long formula waits for itself: several vectors at once hide that, and cost code, so only where there is much to do.
+    much = rows * math.prod(extent for _, extent in (*stage.axes, *stage.over)) >= MANY_POINTS
+    if weight > 24 or (stage.reduces and much):
+        wide = 4 if much else 1
+    elif not stage.reduces:
+        wide = min(wide, 2)
     if any(len(r.names) > 1 for r in stage.reduces):
-        wide = 1
+        wide = 4 if much else 1
     while wide > 1 and lanes * wide > 2 * axis[1]:
         wide //= 2
     if stage.reduces:
@@ -259,4 +262,4 @@ def _in_one_piece(kernel: Kernel, vector_bytes: int, registers: int) -> Schedule
         return Schedule(tuple(StageSchedule("", 1) for _ in kernel.stages), kernel.rows[-1][0], _lanes(exprs, vector_bytes))
     return Schedule(tuple(
         tile_schedule(s, vector_bytes, registers) if isinstance(s, Dot) else attend_schedule(s, vector_bytes, registers) if isinstance(s, Attend)
-        else _stage_schedule(s, vector_bytes, bool(streams)) for s in kernel.stages), streams=streams)
+        else _stage_schedule(s, vector_bytes, math.prod(e for _, e in kernel.rows), bool(streams)) for s in kernel.stages), streams=streams)

@@ -26,7 +26,7 @@ L1_BYTES, L2_BYTES, L2_SETS = 32 * 1024, 1 << 20, 1024
 # Vectors of so many bytes load and store under masks.
 MASKED_BYTES = 64
 # Few rows stream the right operand: so many rows of it a pass, and so many columns whose sums stay in L1.
-STREAM_ROWS, STREAM_COLUMNS, STREAM_LEAST = 4, 2048, 128
+STREAM_ROWS, STREAM_COLUMNS, STREAM_LEAST = 8, 2048, 128
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,8 @@ def _estimate(dot: Dot, m: int, n: int, width: int, packed: bool) -> tuple[float
             step = max(r * vectors / 2, 0.55 * (r + vectors), 7.0, 3.0 * vectors if far else 0.0)
             if far and not packed:  # short pieces of rows that lie apart are fetched late
                 step *= 1.08 if vectors > 2 else 1.4 if beyond else 1.2
+            if rows * depth * dot.dtype.itemsize > L2_BYTES:  # a comes from L3 for each panel
+                step += r * dot.dtype.itemsize / 48
             step += 0.01 * vectors  # of tiles alike, the one with more rows reads less of b
             cycles += count * times * (depth * step + 10 + r * vectors)
             code += r * vectors

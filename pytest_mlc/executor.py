@@ -16,6 +16,7 @@ import numpy as np
 from mlc.core import options as opt
 from mlc.core.errors import MlcError, UnsupportedError
 from mlc.graph.graph import Graph
+from mlc.kernel.tiling import paths as contraction_paths
 from pytest_mlc.child import ChildError
 from pytest_mlc.service import Service, read_graph, run_request
 from pytest_mlc.variants import SAID, VARIANTS, same_bits
@@ -72,8 +73,8 @@ def _run(graph: Graph, request: dict) -> Iterator[dict]:
 
 def paths_of(exe) -> list[str]:
     """The ways of computing that the schedules of a program chose ("tile", "pack", "parallel", ...), and "tail" where a vector axis
-    leaves a rest."""
-    found: set[str] = set()
+    or a tile leaves a rest."""
+    found: set[str] = contraction_paths(exe.stages.schedules.items())
     for kernel, schedule in exe.stages.schedules.items():
         text = schedule.text()
         found.update(w for w in PATH_WORDS.findall(text) if f"{w} none" not in text)

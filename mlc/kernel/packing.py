@@ -18,8 +18,8 @@ from mlc.kernel.axes import rebase
 from mlc.kernel.ir import Dot, Kernel, KernelGraph, Packing, Step, Value
 from mlc.kernel.tiling import panel_width
 
-# Smaller matrices stay in L1 whatever their order.
-LEAST_BYTES = 16 * 1024
+# Smaller matrices are not worth the trouble.
+LEAST_BYTES = 1024
 
 
 def pack(constant: np.ndarray, packing: Packing) -> np.ndarray:

@@ -24,6 +24,12 @@ def test_contractions_have_tiles_and_large_loops_are_parallel():
     assert "parallel" not in paths("f32[8]", "  %0 = tanh %x : f32[8]\n  return %0", "f32[8]")
 
 
+def test_contractions_tell_more_than_their_schedules_say():
+    assert {"tile", "tail"} <= paths("f32[17,65]", "  %0 = dot_general %x, %x {contract=([0],[0])} : f32[65,65]\n  return %0", "f32[65,65]")
+    assert "stream" in paths("f32[1,300]", "  %0 = dot_general %x, %x {contract=([0],[0])} : f32[300,300]\n"
+                             "  %1 = dot_general %x, %0 {contract=([1],[0])} : f32[1,300]\n  return %1", "f32[1,300]")
+
+
 def test_the_summary_adds_paths_up_over_processes():
     one, other = Tally(), Tally()
     one.paths.update(["tile", "tail"])

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # What the memory plan, constants and our own outputs are aligned to. Arrays of users are only aligned to their elements.
 ALIGNMENT = 64
 
+# Arrays from this size on come from memory; loads ask for them so many bytes ahead.
+FAR_BYTES, READ_AHEAD = 1 << 25, 12 * 1024
+
 # Up to this stride, loading everything and shuffling beats a load per lane.
 SHUFFLED_STRIDE = 4
 
@@ -86,6 +89,8 @@ def load(k: KernelEmitter, node: Expr) -> Value:
         elif down := _turned_loop(k, name, index, stride):
             text = _turned_load(k, level, buffer, index, down)
         elif stride in (1, -1):
+            if stride == 1 and active == lanes and buffer.role == "in" and buffer.nbytes >= FAR_BYTES and level == b.level and not k.unrolled:
+                _read_ahead(b, level, pointer, lanes * dtype.itemsize)
             text = _vector_load(b, level, memory_text(dtype, 1), pointer, grain, lanes, active, stride)
         else:
             text = _strided_load(b, level, memory_text(dtype, 1), pointer, dtype.itemsize, lanes, active, stride)
@@ -93,6 +98,14 @@ def load(k: KernelEmitter, node: Expr) -> Value:
             text = b.emit(level, f"icmp ne {memory_text(dtype, lanes)} {text}, {splat_text(0, dt.u8, lanes)}")
         found = table[key] = Value(text, dtype, lanes, level)
     return found
+
+
+def _read_ahead(b: Builder, level: int, pointer: str, nbytes: int) -> None:
+    """Ask for what lies some way ahead of a load: heavy loops don't see far enough to keep memory busy. Past the end it is no fault."""
+    b.declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
+    for line in range(0, nbytes, ALIGNMENT):
+        ahead = b.emit(level, f"getelementptr i8, ptr {pointer}, i64 {READ_AHEAD + line}")
+        b.effect(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
 
 
 def _vector_load(b: Builder, level: int, scalar: str, pointer: str, grain: int, lanes: int, active: int, stride: int) -> str:

@@ -172,3 +172,11 @@ def test_a_stream_that_is_read_is_refused():
     Schedule((StageSchedule("j0", 16),), parallel=(("j0", 64),), streams=("o0",))), ids=lambda s: s.text())
 def test_schedules_of_plain_stages_read_back(schedule):
     assert parse_schedule(schedule.text()) == schedule
+
+
+def test_only_arrays_past_the_cache_are_read_ahead():
+    def text(count):
+        stage = Stage((("j", count),), puts=(Put("o0", affine(j=1), load("a0", dt.f32, affine(j=1)) * 2.0),))
+        kernel = Kernel("twice", (flat("a0", count, dt.f32, "in"), flat("o0", count, dt.f32, "out")), (), (stage,))
+        return emit_module([(lower(kernel, Schedule((StageSchedule("j", 32),))), [(0, 0), (1, 0)])], get_target("golden-v3"))
+    assert text(1 << 23).count("call void @llvm.prefetch") == 2 and "prefetch" not in text((1 << 23) - 1)

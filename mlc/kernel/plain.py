@@ -16,7 +16,7 @@ TILE = 16
 # Longer formulas would be written 16 times a tile; they read the transposed tile from scratch instead.
 INLINE_WEIGHT = 12
 # Bytes along the block axis of a transpose: whole output rows where they stay in cache, whole input rows where they do not.
-ROW_BLOCK, COLUMN_BLOCK = 2048, 1024
+ROW_BLOCK, COLUMN_BLOCK = 512, 1024
 # Column sums keep their accumulators in L1, in so many bytes, and add so many rows at a time to them.
 SWEEP_BYTES, SWEEP_ROWS = 24 * 1024, 4
 # A matrix smaller than this is summed column by column: it stays in cache.

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from mlc.core.errors import CodegenError, OptionError
 from mlc.core.facts import fact
+from mlc.core.locks import ForkSafeLock
 
 # Levels of the x86-64 psABI (https://gitlab.com/x86-psABIs/x86-64-ABI), by LLVM's feature names.
 _X86_V1 = frozenset({"cmov", "cx8", "fxsr", "mmx", "sse", "sse2"})
@@ -279,6 +280,28 @@ def _module(ir_text: str, target: Target) -> Iterator:
             yield module
 
 
+_emission = ForkSafeLock()
+# LLVM exits the process at an option that it does not know: these versions know it.
+_LSR_VERSIONS = range(15, 23)
+
+
+@contextmanager
+def _addresses_as_written() -> Iterator[None]:
+    """Emit without loop strength reduction: our loops already step as they should, and it takes a fifth of the time.
+
+    LLVM has only a switch for the whole process, so it is put back at once: another user of llvmlite does not notice.
+    """
+    if llvm().llvm_version_info[0] not in _LSR_VERSIONS:
+        yield
+        return
+    with _emission:
+        llvm().set_option("mlc", "-disable-lsr=true")
+        try:
+            yield
+        finally:
+            llvm().set_option("mlc", "-disable-lsr=false")
+
+
 def compile_object(ir_text: str, target: Target, level: int = _OPT_LEVEL) -> bytes:
     """Object code of one LLVM module in text without triple and data layout; no pass pipeline runs. Level 0 compiles several times
     faster, and is for code without loops that matter.
@@ -286,11 +309,11 @@ def compile_object(ir_text: str, target: Target, level: int = _OPT_LEVEL) -> byt
     Raises CodegenError, with the offending lines, for text that LLVM's parser or verifier refuses and for intrinsics
     that the target lacks.
     """
-    with _module(ir_text, target) as module:
+    with _module(ir_text, target) as module, _addresses_as_written():
         return target.machine(level).emit_object(module)
 
 
 def assembly(ir_text: str, target: Target) -> str:
     """The assembly text that `compile_object` encodes; the same errors."""
-    with _module(ir_text, target) as module:
+    with _module(ir_text, target) as module, _addresses_as_written():
         return target.machine().emit_assembly(module)

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from llvmlite import binding
 
 from mlc.codegen import target as target_module
 from mlc.codegen.target import Target, assembly, compile_object, get_target, host_features, host_lacks
@@ -248,3 +249,32 @@ def test_golden_assembly_does_not_depend_on_the_process():
     code = f"import json; from mlc.codegen.target import *; print(json.dumps(assembly({_scale(8)!r}, get_target('golden-v3'))))"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout
     assert json.loads(output) == assembly(_scale(8), get_target("golden-v3"))
+
+
+def test_other_users_of_llvm_keep_its_loop_strength_reduction():
+    target = get_target("native")
+    steps = "\n".join(f"""  %a{n} = mul i64 %i, {stride}
+  %p{n} = getelementptr float, ptr %x, i64 %a{n}
+  %v{n} = load float, ptr %p{n}
+  %q{n} = getelementptr float, ptr %y, i64 %a{n}
+  store float %v{n}, ptr %q{n}""" for n, stride in enumerate((3, 7, 11, 13)))
+    text = f"""define void @f(ptr %x, ptr %y) {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %j, %loop ]
+{steps}
+  %j = add i64 %i, 1
+  %c = icmp ult i64 %j, 1000
+  br i1 %c, label %loop, label %done
+done:
+  ret void
+}}
+"""
+
+    def others() -> bytes:
+        with binding.create_context() as context, binding.parse_assembly(text, context) as module:
+            return target.machine().emit_object(module)
+    before = others()
+    ours = compile_object(text, target)
+    assert others() == before != ours

@@ -4,8 +4,9 @@ that compiled code gives.
 Folded: movement, integers and bools, float ops that round correctly (no `ulp` in their definition), and transcendentals,
 by the interpreter of their own scalar expressions, which has the bits of machine code. Values without elements, and
 reductions and contractions over nothing, whatever their operands. Other float reductions and contractions stay.
-Splats fold to splats for free; other results may add at most EXTRA_BYTES to the program in all. Runs after simplify,
-which makes splats of broadcast constants, and before CSE, which then merges equal results.
+Splats fold to splats for free; other results may add at most EXTRA_BYTES to the program in all. A broadcast of a constant stays
+one, for kernels read the constant through it; what is computed of such broadcasts folds, if anything else goes in. Runs after
+simplify, which makes splats of broadcast constants, and before CSE, which then merges equal results.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mlc.core.dtype import as_dtype
 from mlc.core.literal import Literal
 from mlc.graph.graph import Graph, GraphRewriter, Node
 from mlc.graph.interpreter import apply_node
-from mlc.ops.base import CONTRACTION, ELEMENTWISE, EXACT, LEAF, REDUCTION
+from mlc.ops.base import CONTRACTION, ELEMENTWISE, EXACT, INJECTIVE, LEAF, REDUCTION
 from mlc.passes.manager import Pass, PassContext, PassResult
 
 # What folding may add to the program's constants in one compilation, in bytes; and the most elements it looks at for one node.
@@ -79,6 +80,31 @@ def _evaluate(node: Node, arrays: Sequence[np.ndarray], exact: bool) -> np.ndarr
     return np.asarray(value)
 
 
+def _repeats(node: Node, nodes: Sequence[Node]) -> bool:
+    """Whether a node is a broadcast of array data: nothing but the same elements more often."""
+    if node.op.fusion != INJECTIVE or len(node.inputs) != 1 or nodes[node.inputs[0]].op.name != "constant" or nodes[node.inputs[0]].is_splat:
+        return False
+    shapes = node.type.shape, nodes[node.inputs[0]].type.shape
+    return not any(isinstance(dim, Dim) for shape in shapes for dim in shape) and math.prod(shapes[0]) > math.prod(shapes[1])
+
+
+def _is_known(node: Node, nodes: Sequence[Node]) -> bool:
+    return node.op.name == "constant" or _repeats(node, nodes)
+
+
+def _array(node: Node, nodes: Sequence[Node]) -> np.ndarray:
+    """The elements of a constant, or of a broadcast of one."""
+    if node.op.name == "constant":
+        return np.array(np.broadcast_to(node.attrs["value"].array, node.type.shape), order="C")
+    return np.array(apply_node(node, [_array(nodes[node.inputs[0]], nodes)]), order="C")
+
+
+def _only_repeated(node: Node, operands: Sequence[Node]) -> bool:
+    """Whether an elementwise op reads one broadcast and otherwise splats: motion does it before the broadcast, on fewer elements."""
+    return node.op.fusion == ELEMENTWISE and [n.op.name for n in operands if not n.is_splat].count("constant") == 0 \
+        and len({i for i, n in zip(node.inputs, operands) if not n.is_splat}) == 1
+
+
 def _computed(node: Node, nodes: Sequence[Node], ctx: PassContext, extra_bytes: int) -> Literal | None:
     """An op of constants: on one element if they are splats and the op is elementwise, else if the result fits the budget."""
     operands = [nodes[i] for i in node.inputs]
@@ -89,10 +115,12 @@ def _computed(node: Node, nodes: Sequence[Node], ctx: PassContext, extra_bytes: 
         return None if result is None else Literal(result)
     if any(isinstance(dim, Dim) for n in (node, *operands) for dim in n.type.shape):
         return None
+    if _repeats(node, nodes) or _only_repeated(node, operands):
+        return None
     largest = max(math.prod(n.type.shape) for n in (node, *operands))
     if ctx.folded_bytes + node.type.nbytes > extra_bytes or largest > MOST_ELEMENTS:
         return None
-    result = _evaluate(node, [np.array(np.broadcast_to(n.attrs["value"].array, n.type.shape), order="C") for n in operands], exact)
+    result = _evaluate(node, [_array(n, nodes) for n in operands], exact)
     if result is None:
         return None
     ctx.folded_bytes += node.type.nbytes
@@ -108,7 +136,7 @@ def _is_candidate(node: Node, nodes: Sequence[Node]) -> bool:
     constant = bool(node.inputs)
     for i in node.inputs:
         operand = nodes[i]
-        if operand.op.name != "constant":
+        if not _is_known(operand, nodes):
             constant = False
         if operand.type.__class__ is TensorType and 0 in operand.type.shape:
             return True
@@ -118,7 +146,7 @@ def _is_candidate(node: Node, nodes: Sequence[Node]) -> bool:
 def _folded(node: Node, nodes: Sequence[Node], ctx: PassContext, extra_bytes: int) -> Literal | None:
     """The constant that a candidate is, or None."""
     found = _nothing(node, nodes)
-    if found is not None or node.op.numpy is None or any(nodes[i].op.name != "constant" for i in node.inputs):
+    if found is not None or node.op.numpy is None or not all(_is_known(nodes[i], nodes) for i in node.inputs):
         return found
     return _computed(node, nodes, ctx, extra_bytes)
 
@@ -149,4 +177,4 @@ def _run(graph: Graph, ctx: PassContext, *, extra_bytes: int) -> PassResult:
     return PassResult(rewriter.finish(), changed=True, given=given) if changed else PassResult(graph, changed=False)
 
 
-FOLD = Pass("fold", 1, _run, {"extra_bytes": EXTRA_BYTES})
+FOLD = Pass("fold", 2, _run, {"extra_bytes": EXTRA_BYTES})

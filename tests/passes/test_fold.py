@@ -95,8 +95,9 @@ def folded_bytes(count):
     g = Graph("g")
     outputs = []
     for k in range(count):
-        base = g.constant(np.arange(1024, dtype=np.float32) + k)
-        outputs.append(g.add("broadcast_in_dim", (base,), {"dims": (1,)}, parse_type("f32[4,1024]")))
+        row, column = g.constant(np.arange(1024, dtype=np.float32) + k), g.constant(np.arange(4, dtype=np.float32))
+        wide = [g.add("broadcast_in_dim", (x,), {"dims": (axis,)}, parse_type("f32[4,1024]")) for x, axis in ((row, 1), (column, 0))]
+        outputs.append(g.add("mul", tuple(wide)))
     g.set_outputs(outputs)
     after = FOLD.run(g, PassContext()).graph
 
@@ -110,6 +111,18 @@ def test_folding_adds_at_most_the_stated_amount(count):
     before, after = folded_bytes(count)
     assert after <= before + EXTRA_BYTES
     assert after > before
+
+
+def test_broadcasts_of_constants_stay_broadcasts():
+    data, wide = "constant {value=[1.0, 2.0, 3.0]} : f32[3]", "broadcast_in_dim %0 {dims=[1]} : f32[2,3]"
+    assert not fold_lines([data, wide]).changed
+    assert not fold_lines([data, wide, "neg %1 : f32[2,3]"]).changed  # motion takes it to the three elements, where it folds
+
+
+def test_what_two_broadcasts_make_is_a_constant():
+    lines = ["constant {value=[1.0, 2.0, 3.0]} : f32[3]", "constant {value=[10.0, 20.0]} : f32[2]", "broadcast_in_dim %0 {dims=[1]} : f32[2,3]",
+             "broadcast_in_dim %1 {dims=[0]} : f32[2,3]", "mul %2, %3 : f32[2,3]"]
+    np.testing.assert_array_equal(value_of(fold_lines(lines)), [[10, 20, 30], [20, 40, 60]])
 
 
 def test_the_budget_holds_over_all_rounds_of_one_compilation():

@@ -12,7 +12,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from mlc.cache import record
 from mlc.cache.store import Cache, cache_key, default_cache
 from mlc.codegen.target import Target, get_target, host
 from mlc.core import options as opt
+from mlc.core.dataclass import replace
 from mlc.core.errors import MlcError, OptionError, UnsupportedError
 from mlc.core.facts import fact
 from mlc.core.fingerprint import fingerprint, sources_fingerprint, versions

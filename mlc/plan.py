@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from mlc.core import options as opt
+from mlc.core.dataclass import replace
 from mlc.kernel.ir import Kernel, KernelGraph, Step
 from mlc.kernel.packing import residents
 from mlc.loop import interp

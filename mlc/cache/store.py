@@ -23,9 +23,9 @@ import struct
 import sys
 import time
 import warnings
-from dataclasses import dataclass
 
 from mlc.core import options
+from mlc.core.dataclass import dataclass
 from mlc.core.errors import OptionError
 from mlc.core.fingerprint import fingerprint, sources_fingerprint, versions
 

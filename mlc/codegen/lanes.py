@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mlc.codegen.builder import Value
+from mlc.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from mlc.core.dataclass import dataclass
 from mlc.core.errors import CodegenError, OptionError
 from mlc.core.facts import fact
 from mlc.core.locks import ForkSafeLock

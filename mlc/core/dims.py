@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from mlc.core.dataclass import dataclass
 from mlc.core.dtype import DType, parse_dtype
 from mlc.core.errors import ParseError, ShapeError, UnsupportedError
 

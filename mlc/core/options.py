@@ -9,8 +9,8 @@ import contextvars
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from mlc.core.dataclass import dataclass
 from mlc.core.errors import OptionError
 
 

@@ -6,11 +6,11 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from mlc.core.dataclass import dataclass
 from mlc.core.dims import TensorType
 from mlc.core.errors import TraceError, UnsupportedError
 from mlc.frontend import (

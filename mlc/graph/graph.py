@@ -8,11 +8,11 @@ A node of a region op (`call`) has a tuple of types; `tuple_get` picks one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from mlc.core.dataclass import dataclass
 from mlc.core.dims import TensorType, require_addressable
 from mlc.core.dtype import DType
 from mlc.core.errors import ShapeError

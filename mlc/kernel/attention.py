@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mlc.core import expr as ex
+from mlc.core.dataclass import dataclass
 from mlc.core.text import Reader
 from mlc.kernel.ir import Attend
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from mlc.core import expr as ex
+from mlc.core.dataclass import dataclass
 from mlc.kernel.axes import stage_parts
 from mlc.kernel.ir import Attend, Dot, Kernel, KernelGraph, Stage
 

@@ -13,9 +13,8 @@ written in the schedule (`mlc.kernel.schedule`) and depends on shape, dtype and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from mlc.core.affine import Affine
+from mlc.core.dataclass import dataclass, field
 from mlc.core.dims import TensorType
 from mlc.core.dtype import DType
 from mlc.core.expr import Expr, var

@@ -7,12 +7,12 @@ packed is written in the program; the data are not: they follow from the constan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from mlc.core import expr as ex
 from mlc.core.affine import Affine
+from mlc.core.dataclass import replace
 from mlc.core.dims import TensorType
 from mlc.kernel.axes import rebase
 from mlc.kernel.ir import Dot, Kernel, KernelGraph, Packing, Step, Value

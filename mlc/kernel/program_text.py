@@ -26,8 +26,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
+from mlc.core.dataclass import replace
 from mlc.core.errors import ParseError, VerifyError
 from mlc.core.expr_text import checked_buffer, checked_title
 from mlc.core.text import Reader, read_type

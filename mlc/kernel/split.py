@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 from mlc.core import expr as ex
 from mlc.core.affine import Affine
+from mlc.core.dataclass import replace
 from mlc.core.dims import TensorType
 from mlc.kernel.axes import place_axis
 from mlc.kernel.cost import stage_cost

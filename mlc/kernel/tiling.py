@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from mlc.core import expr as ex
+from mlc.core.dataclass import dataclass
 from mlc.core.expr import Expr
 from mlc.core.text import Reader
 from mlc.kernel.ir import Dot, Kernel

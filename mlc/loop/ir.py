@@ -29,9 +29,9 @@ bool is stored as a byte 0 or 1. f16/bf16 are stored in 2 bytes; every instructi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from mlc.core.affine import Affine
+from mlc.core.dataclass import dataclass
 from mlc.core.dtype import DType
 from mlc.core.expr import Expr, make
 

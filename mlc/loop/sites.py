@@ -6,9 +6,9 @@ A tile reads its operands in loops of its own, then runs its body in `unroll r {
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from mlc.core.affine import Affine
+from mlc.core.dataclass import dataclass, field
 from mlc.core.dtype import DType
 from mlc.core.expr import Expr, topological
 from mlc.loop.ir import Decl, Fold, For, LoopKernel, Stmt, Store, Tile, statement_roots

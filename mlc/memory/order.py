@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from mlc.core.dataclass import dataclass
 from mlc.memory.plan import ALIGNMENT
 
 # States that the exact search of one piece may expand, and candidate moves that a beam may look at.

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from mlc.core.dataclass import dataclass
 from mlc.core.errors import ParseError
 from mlc.memory.place import Box, lower_bound, place
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from mlc.core import dtype as dt
 from mlc.core import expr as ex
+from mlc.core.dataclass import dataclass
 from mlc.core.dims import TensorType
 from mlc.core.dtype import DType
 from mlc.core.errors import DtypeError, ShapeError

@@ -9,9 +9,9 @@ is stored, because scores and weights then never are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mlc.core.affine import ZERO, Affine, variable
+from mlc.core.dataclass import dataclass
 from mlc.core.dims import row_major_strides
 from mlc.core.expr import Expr
 from mlc.graph.analysis import live_nodes, users

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from mlc.core import options as opt
 from mlc.core.affine import Affine
+from mlc.core.dataclass import dataclass, field
 from mlc.graph.graph import Graph
 from mlc.graph.text import value_names
 from mlc.passes.access import Inliner, is_stored

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from mlc.core import options as opt
+from mlc.core.dataclass import dataclass, field
 from mlc.core.errors import VerifyError
 from mlc.core.literal import Literal
 from mlc.graph.graph import Graph

@@ -12,11 +12,11 @@ A result whose shape depends on sizes may be a function of the `Match` that retu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from mlc.core.dataclass import dataclass
 from mlc.core.dtype import DType
 from mlc.graph.graph import Node
 from mlc.ops.base import COMMUTATIVE, REGISTRY, OpDef

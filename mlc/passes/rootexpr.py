@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from mlc.core import expr as ex
 from mlc.core.affine import ZERO, Affine
+from mlc.core.dataclass import dataclass, field
 from mlc.core.expr import Expr
 from mlc.graph.graph import Graph
 from mlc.kernel.ir import Axis, Put, Reduce

@@ -11,12 +11,13 @@ import ctypes
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import NamedTuple
 
 import numpy as np
 
 from mlc.codegen.target import Target, host_lacks
+from mlc.core.dataclass import dataclass, field
 from mlc.core.dtype import DType, as_dtype, parse_dtype
 from mlc.core.errors import ArtifactError, DtypeError, MlcError, ShapeError, UnsupportedError
 from mlc.core.fingerprint import array_digest, versions

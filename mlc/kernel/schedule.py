@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from mlc.core import expr as ex
+from mlc.core.dataclass import dataclass, replace
 from mlc.core.expr import Expr
 from mlc.core.expr_text import checked_buffer, checked_name
 from mlc.core.text import Reader

@@ -149,7 +149,7 @@ def compile_graph(graph: Graph) -> Executable:
     stages = Stages(graph, target)
     program = None if interpreted else stages.build()
     if key:
-        _keep(program, graph, cache, key)
+        _keep(program, stages, cache, key)
     found = Executable(graph, target, program, stages)
     if not interpreted:
         _dump(found)
@@ -195,10 +195,11 @@ def _recall(cache: Cache, write: bool = True) -> None:
     _recalled.add(cache.directory)
 
 
-def _keep(program, graph: Graph, cache: Cache, key: str) -> None:
-    """Store a program in the cache. Constants of the graph are not stored: whoever loads it has them."""
-    stored = set(program.manifest.extra["literals"]) <= graph.constants().keys()
-    cache.put(key, b"".join((b"\0" if stored else b"\1", *to_bytes(program, constants=not stored))))
+def _keep(program, stages: Stages, cache: Cache, key: str) -> None:
+    """Store a program in the cache, with its constants' digests. Constants of the graph are not stored: whoever loads it has them."""
+    literals = [literal.digest for literal in stages.literals()]
+    stored = set(literals) <= stages.graph.constants().keys()
+    cache.put(key, b"".join((b"\0" if stored else b"\1", *to_bytes(program, constants=not stored, extra={"literals": literals}))))
 
 
 def _from_cache(graph: Graph, cache: Cache, key: str):

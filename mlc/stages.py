@@ -11,6 +11,7 @@ import numpy as np
 from mlc.codegen.module import emit_module, placed_buffers, worker_scratch
 from mlc.codegen.target import Target, assembly, compile_object
 from mlc.core import options as opt
+from mlc.core.literal import Literal
 from mlc.core.locks import lazy
 from mlc.graph import Graph, print_graph
 from mlc.kernel.cost import kernel_cost, program_cost
@@ -72,7 +73,8 @@ class Stages:
 
     @lazy
     def schedules(self) -> dict[Kernel, Schedule]:
-        found = {k: schedule_for(k, self.target.vector_bits // 8, self.target.vector_registers) for k in self.packed.kernels()}
+        target = self.target
+        found = {k: schedule_for(k, target.vector_bits // 8, target.vector_registers, words=target.int8_dot) for k in self.packed.kernels()}
         if opt.get("check"):
             from mlc.kernel.verify import verify_kernel
             for kernel, schedule in found.items():
@@ -117,21 +119,21 @@ class Stages:
         calls = [(self.loops[step.kernel], self.plan.places(k, step)) for k, step in enumerate(self.kernels.steps)]
         return emit_module(calls, self.target, [self.plan.dead_before(k) for k in range(len(calls))] if opt.get("check") else ())
 
+    def literals(self) -> list[Literal]:
+        """The program's constants."""
+        return [self.optimized.nodes[self.kernels.values[name].source].attrs["value"] for name in self.kernels.constants]
+
     def constants(self) -> list[np.ndarray]:
-        values = (self.kernels.values[name] for name in self.kernels.constants)
-        return [self.optimized.nodes[v.source].attrs["value"].array for v in values]
+        return [literal.array for literal in self.literals()]
 
     def build(self):
         """Object code, linked. Raises CodegenError."""
         from mlc.runtime.executable import Manifest, Program
-        kernels = self.kernels
-        literals = [self.optimized.nodes[kernels.values[c].source].attrs["value"].digest for c in kernels.constants]
-        constants = self.constants()
+        kernels, constants = self.kernels, self.constants()
         def specs(names): return [(n, kernels.values[n].type.shape, kernels.values[n].type.dtype) for n in names]
         manifest = Manifest.make(
             self.target, specs(kernels.inputs), specs(kernels.outputs), constants, arena_bytes=self.plan.memory.arena_bytes,
-            kernels=tuple(labels(kernels).values()), heavy=program_cost(kernels).seconds > HEAVY_SECONDS, residents=self._residents(),
-            extra={"literals": literals})
+            kernels=tuple(labels(kernels).values()), heavy=program_cost(kernels).seconds > HEAVY_SECONDS, residents=self._residents())
         return Program(compile_object(self.llvm, self.target), manifest, constants)
 
     def _residents(self) -> tuple[tuple, ...]:

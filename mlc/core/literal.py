@@ -10,12 +10,13 @@ from mlc.core.dtype import DType, as_dtype
 from mlc.core.text import Reader, format_scalar, read_scalar
 
 INLINE_ELEMENTS = 16
+_SAMPLE = 64
 
 
 class Literal:
     """An immutable array. A rank-0 `array` may stand for a splat of any shape; the node's type tells."""
 
-    __slots__ = ("array", "digest", "dtype")
+    __slots__ = ("_digest", "_sample", "array", "dtype")
 
     def __init__(self, array: np.ndarray):
         array = np.asarray(array)
@@ -23,15 +24,33 @@ class Literal:
         # A copy, so that the program does not change when the caller's array does.
         self.array = np.array(array, dtype=self.dtype.numpy, order="C")
         self.array.flags.writeable = False
-        raw = self.array.tobytes() if self.array.nbytes <= 64 else memoryview(self.array.reshape(-1).view(np.uint8))
-        head = f"{self.dtype.name}{self.array.shape}".encode()
-        self.digest = hashlib.sha256(head + raw if isinstance(raw, bytes) else b"".join((head, raw))).hexdigest()[:32]
+        self._digest: str | None = None
+        raw = self._bytes()
+        # All bytes of a small array, some of a large one: most comparisons end here, and weights are not read again.
+        small = self.array.nbytes <= 2 * _SAMPLE
+        self._sample = (self.dtype.name, self.array.shape, raw.tobytes() if small else raw[:_SAMPLE].tobytes() + raw[-_SAMPLE:].tobytes())
+
+    def _bytes(self) -> np.ndarray:
+        return self.array.reshape(-1).view(np.uint8)
+
+    @property
+    def digest(self) -> str:
+        """A hash of dtype, shape and bytes, found when it is first asked for: 1 ms for 1 MB and more."""
+        if self._digest is None:
+            found = hashlib.sha256(f"{self.dtype.name}{self.array.shape}".encode())
+            found.update(self._bytes())
+            self._digest = found.hexdigest()[:32]
+        return self._digest
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Literal) and self.digest == other.digest
+        if self is other:
+            return True
+        if not isinstance(other, Literal) or self._sample != other._sample:
+            return False
+        return self.array.nbytes <= 2 * _SAMPLE or self.digest == other.digest
 
     def __hash__(self) -> int:
-        return hash(self.digest)
+        return hash(self._sample)
 
     def __repr__(self) -> str:
         return self.text()

@@ -105,10 +105,8 @@ class Graph:
         literal = value if isinstance(value, Literal) else Literal(value if type is None else np.asarray(value, type.dtype.numpy))
         type = type or TensorType(literal.array.shape, literal.dtype)
         array = literal.array
-        if array.ndim and array.size and type.size:
-            raw = array.reshape(-1).view(np.uint8).reshape(array.size, -1)
-            if (raw == raw[0]).all():
-                literal = Literal(array.reshape(-1)[0])
+        if array.ndim and array.size and type.size and _is_splat(array):
+            literal = Literal(array.reshape(-1)[0])
         return self.shared_constant(literal, type, meta)
 
     def shared_constant(self, literal: Literal, type: TensorType, meta: Meta | None = None) -> int:
@@ -168,6 +166,12 @@ class Graph:
                 if isinstance(value, Literal) and not value.is_scalar and not value.is_inline:
                     found[value.digest] = value
         return found
+
+
+def _is_splat(array: np.ndarray) -> bool:
+    """Whether all elements have the same bits; few are looked at where the answer is no."""
+    raw = array.reshape(-1).view(np.uint8).reshape(array.size, -1)
+    return bool((raw[:64] == raw[0]).all() and (raw[::max(1, array.size // 64)] == raw[0]).all() and (raw == raw[0]).all())
 
 
 def infer_type(definition: OpDef, types: Sequence[NodeType], attrs: Mapping[str, Any], given: NodeType | None,

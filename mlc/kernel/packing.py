@@ -6,7 +6,7 @@ packed is written in the program; the data are not: they follow from the constan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -22,11 +22,11 @@ from mlc.kernel.tiling import panel_width
 LEAST_BYTES = 1024
 
 
-def pack(constant: np.ndarray, packing: Packing) -> np.ndarray:
-    """The elements of a constant in the order of a packing, as a new flat array."""
+def pack(constant: np.ndarray, packing: Packing, empty: Callable[[tuple[int], np.dtype], np.ndarray] = np.empty) -> np.ndarray:
+    """The elements of a constant in the order of a packing, as a new flat array that `empty` makes."""
     depth, columns, width = packing.depth, packing.columns, packing.panels
     matrix = constant.reshape(columns, depth).T if packing.transposed else constant.reshape(depth, columns)
-    found = np.empty(depth * columns, constant.dtype)
+    found = empty((depth * columns,), constant.dtype)
     whole = columns // width * width
     if whole:
         panels = matrix[:, :whole].reshape(depth, whole // width, width) if not packing.transposed else None

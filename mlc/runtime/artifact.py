@@ -14,11 +14,12 @@ import hashlib
 import os
 import secrets
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from mlc.codegen.target import host_lacks
+from mlc.core.dataclass import replace
 from mlc.core.dtype import parse_dtype
 from mlc.core.errors import ArtifactError, CodegenError
 from mlc.core.fingerprint import versions
@@ -26,7 +27,7 @@ from mlc.runtime.buffers import ALIGNMENT, aligned_bytes
 from mlc.runtime.executable import Manifest, Program
 
 MAGIC = b"MLCPROG\n"
-FORMAT = 1
+FORMAT = 2
 _HEADER = struct.Struct("<8sIIQ32s8s")
 _LENGTHS = struct.Struct("<QQ48x")
 
@@ -35,9 +36,9 @@ def _padding(length: int) -> bytes:
     return bytes(-length % ALIGNMENT)
 
 
-def to_bytes(program: Program, *, constants: bool = True) -> list[bytes | memoryview]:
-    """The program as consecutive pieces; without constants (the cache's form) whoever loads it must supply them."""
-    manifest = program.manifest.to_json().encode("utf-8")
+def to_bytes(program: Program, *, constants: bool = True, extra: Mapping[str, object] | None = None) -> list[bytes | memoryview]:
+    """The program as consecutive pieces, with `extra` in its manifest; without constants (the cache's form) whoever loads it must supply them."""
+    manifest = replace(program.manifest, extra={**program.manifest.extra, **(extra or {})}).to_json().encode("utf-8")
     pieces: list[bytes | memoryview] = [_LENGTHS.pack(len(manifest), len(program.object_code))]
     for piece in (manifest, program.object_code):
         pieces += [piece, _padding(len(piece))]

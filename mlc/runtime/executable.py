@@ -20,7 +20,7 @@ from mlc.codegen.target import Target, host_lacks
 from mlc.core.dataclass import dataclass, field
 from mlc.core.dtype import DType, as_dtype, parse_dtype
 from mlc.core.errors import ArtifactError, DtypeError, MlcError, ShapeError, UnsupportedError
-from mlc.core.fingerprint import array_digest, versions
+from mlc.core.fingerprint import versions
 from mlc.core.locks import lazy
 from mlc.runtime.buffers import ArenaPool, address, aligned_empty, frozen
 from mlc.runtime.orc import Library
@@ -42,15 +42,14 @@ class TensorSpec(NamedTuple):
 
 
 class ConstantSpec(NamedTuple):
-    """A constant: the digest of its value (`array_digest`), its shape, its dtype's short name."""
+    """A constant: its shape, its dtype's short name."""
 
-    digest: str
     shape: tuple[int, ...]
     dtype: str
 
     @classmethod
     def of(cls, array: np.ndarray) -> ConstantSpec:
-        return cls(array_digest(array), array.shape, as_dtype(array.dtype).name)
+        return cls(array.shape, as_dtype(array.dtype).name)
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class Manifest:
             fields = json.loads(text)
             for name in ("inputs", "outputs"):
                 fields[name] = tuple(TensorSpec(label, tuple(shape), parse_dtype(dtype).name) for label, shape, dtype in fields[name])
-            fields["constants"] = tuple(ConstantSpec(digest, tuple(shape), parse_dtype(dtype).name) for digest, shape, dtype in fields["constants"])
+            fields["constants"] = tuple(ConstantSpec(tuple(shape), parse_dtype(dtype).name) for shape, dtype in fields["constants"])
             for name in ("requires", "kernels"):
                 fields[name] = tuple(fields[name])
             if fields["residents"] is not None:
@@ -184,7 +183,7 @@ def _in_memory(manifest: Manifest, constants: list[np.ndarray], own: bool) -> tu
 def _packed(constant: np.ndarray, how: list) -> np.ndarray:
     from mlc.kernel.ir import Packing  # rarely needed: nothing of the compiler is imported to run what it made
     from mlc.kernel.packing import pack
-    return frozen(pack(np.ascontiguousarray(constant), Packing("", *how)), True)
+    return frozen(pack(np.ascontiguousarray(constant), Packing("", *how), aligned_empty), True)
 
 
 def _check_constants(manifest: Manifest, constants: Sequence[np.ndarray]) -> None:

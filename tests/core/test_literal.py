@@ -72,3 +72,22 @@ def test_malformed_data_is_a_parse_error(text, shape):
 def test_digests_are_stable():
     """They name constants in snapshots and saved files: a change breaks those."""
     assert Literal(np.arange(100, dtype=np.int32)).digest == "525ebc755c384d4ca053a9690d7e3713"
+
+
+@pytest.mark.parametrize("size", [0, 1, 16, 31, 32, 33, 1000])
+def test_literals_that_differ_in_one_byte_anywhere_differ(size):
+    data = np.arange(size, dtype=np.float32)
+    same = Literal(data)
+    assert Literal(data.copy()) == same and hash(Literal(data.copy())) == hash(same)
+    for at in {0, size // 2, size - 1} if size else ():
+        changed = data.copy()
+        changed[at] += 0.5
+        assert Literal(changed) != same and same != Literal(changed)
+    assert Literal(data.view(np.int32)) != same
+
+
+def test_large_data_is_not_hashed_to_be_compared_with_other_data(monkeypatch):
+    monkeypatch.setattr(Literal, "digest", property(lambda self: pytest.fail("hashed")))
+    one, other = np.zeros(5000, np.float32), np.ones(5000, np.float32)
+    found = Literal(one)
+    assert found == found and found != Literal(other) and len({found: 1, Literal(other): 2}) == 2

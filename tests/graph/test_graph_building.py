@@ -168,3 +168,13 @@ def test_literals_compare_by_dtype_shape_and_bits():
     assert Literal(np.float32(0.0)) != Literal(np.float32(-0.0))
     assert Literal(np.float32(1)) != Literal(np.float64(1)) and Literal(np.int32(1)) != Literal(np.uint32(1))
     assert Literal(np.zeros((2, 3), np.float32)) != Literal(np.zeros((3, 2), np.float32))
+
+
+@pytest.mark.parametrize("at", [None, 0, 1, 63, 64, 100, 9998, 9999])
+def test_an_array_is_a_splat_only_if_every_element_has_the_same_bits(at):
+    data = np.full(10_000, 3.0, np.float32)
+    if at is not None:
+        data[at] = 4.0
+    graph = Graph()
+    node = graph.nodes[graph.constant(data)]
+    assert node.is_splat == (at is None) and node.shape == (10_000,)

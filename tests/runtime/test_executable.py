@@ -103,7 +103,7 @@ def test_constants_come_after_outputs_and_are_the_programs_own():
 def test_constants_that_do_not_fit_the_manifest_are_refused():
     fields = [("x", (4,), "f32")], [("out", (4,), "f32")]
     good = program(elementwise("  %r = fsub float %v0, %v1\n", 4, "float", 2), [*fields[0], ("y", (4,), "f32")], fields[1])
-    manifest = Manifest(**{**vars(good.manifest), "constants": (ConstantSpec("00", (2,), "f32"),)})
+    manifest = Manifest(**{**vars(good.manifest), "constants": (ConstantSpec((2,), "f32"),)})
     for constants in ([], [np.zeros(3, np.float32)], [np.zeros(2)]):
         with pytest.raises(ArtifactError, match="constants"):
             type(good)(good.object_code, manifest, constants)

@@ -49,61 +49,80 @@ def emit_module(calls: Sequence[tuple[LoopKernel, Sequence[Place]]], target: Tar
     of buffers with role "in" must be aligned to 64 bytes.
     """
     declares: dict[str, str] = {}
-    functions: list[str] = []
-    names: dict[int, str] = {}
-    main = ["define void @mlc_main(ptr %bufs) nounwind {"]
+    kernels: dict[int, _Functions] = {}
+    main: list[str] = []
     for number, (kernel, places) in enumerate(calls):
-        name = names.get(id(kernel))
-        if name is None:
-            name = names[id(kernel)] = f"k{len(names)}"
-            functions += _kernel_functions(kernel, name, target, declares)
+        emitted = kernels.get(id(kernel))
+        if emitted is None:
+            emitted = kernels[id(kernel)] = _Functions(kernel, f"k{len(kernels)}", target, declares)
         for i, ((slot, offset), nbytes) in enumerate(poison[number] if poison else ()):
-            at = f"{number}.dead{i}"
             declares["memset"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
-            main += [f"  %s{at} = getelementptr ptr, ptr %bufs, i64 {slot}", f"  %b{at} = load ptr, ptr %s{at}, align 8",
-                     f"  %p{at} = getelementptr i8, ptr %b{at}, i64 {offset}",
-                     f"  call void @llvm.memset.p0.i64(ptr %p{at}, i8 -1, i64 {nbytes}, i1 false)"]
-        operands = []
+            lines, at = _address(f"{number}.dead{i}", slot, offset)
+            main += [*lines, f"  call void @llvm.memset.p0.i64(ptr {at}, i8 -1, i64 {nbytes}, i1 false)"]
         assert len(places) == len(placed_buffers(kernel)), (kernel.name, places)
+        operands = []
         for i, (slot, offset) in enumerate(places):
-            at = f"{number}.{i}"
-            main.append(f"  %s{at} = getelementptr ptr, ptr %bufs, i64 {slot}")
-            main.append(f"  %b{at} = load ptr, ptr %s{at}, align 8")
-            if offset:
-                main.append(f"  %p{at} = getelementptr i8, ptr %b{at}, i64 {offset}")
-            operands.append(f"ptr %{'p' if offset else 'b'}{at}")
-        main.append(f"  call void @{name}({', '.join(operands)})")
-    main.append("  ret void\n}\n")
-    return "\n\n".join(["\n".join(sorted(declares.values())), *functions, "\n".join(main)])
+            lines, at = _address(f"{number}.{i}", slot, offset)
+            main += lines
+            operands.append(at)
+        main += emitted.call(str(number), operands)
+    context = max((each.context for each in kernels.values() if each.whole), default=0)
+    if context:
+        main.insert(0, _context(context))
+    functions = [text for each in kernels.values() for text in each.texts]
+    return "\n\n".join(["\n".join(sorted(declares.values())), *functions,
+                        "\n".join(["define void @mlc_main(ptr %bufs) nounwind {", *main, "  ret void\n}\n"])])
 
 
-def _kernel_functions(kernel: LoopKernel, name: str, target: Target, declares: dict[str, str]) -> list[str]:
-    """The kernel's function, after those of its outermost parallel loops."""
-    return _Functions(kernel, name, target, declares).emit()
+def _address(at: str, slot: int, offset: int) -> tuple[list[str], str]:
+    """Lines that find a place's address, and its name."""
+    lines = [f"  %s{at} = getelementptr ptr, ptr %bufs, i64 {slot}", f"  %b{at} = load ptr, ptr %s{at}, align 8"]
+    if not offset:
+        return lines, f"%b{at}"
+    return [*lines, f"  %p{at} = getelementptr i8, ptr %b{at}, i64 {offset}"], f"%p{at}"
+
+
+def _context(words: int) -> str:
+    return f"  %ctx = alloca [{words} x i64], align {ALIGNMENT}"
 
 
 class _Functions:
-    """The functions of one kernel. A parallel loop is two: (pointers, variables, i64 lo, i64 hi) with lo < hi, which runs a range of it,
-    and (context, i64 lo, i64 hi, scratch), which the worker pool calls, and which takes the former's arguments out of the context."""
+    """The functions of one kernel: `texts`. A parallel loop is one of its own, (context, i64 lo, i64 hi, scratch) with lo < hi, which runs a
+    range of it; the worker pool calls it. The context holds pointers and variables. A kernel that is nothing but such a loop has no
+    other function (`whole`): each costs LLVM 0.3 ms, however short it is."""
 
     def __init__(self, kernel: LoopKernel, name: str, target: Target, declares: dict[str, str]):
         self.kernel, self.name, self.target, self.declares = kernel, name, target, declares
         self.pointers = {b.name: f"%b{i}" for i, b in enumerate(kernel.buffers)}
-        self.placed = {b.name for b in placed_buffers(kernel)}
+        self.placed = placed_buffers(kernel)
         self.shared = {buffer for pair in kernel.may_alias for buffer in pair}
         # Scratch does not outlive an iteration of a parallel loop, so each function may have its own.
-        self.given = [b for b in kernel.buffers if b.role != "scratch" or b.name in self.placed]
-        self.parts: list[str] = []
+        self.given = [b for b in kernel.buffers if b.role != "scratch" or b in self.placed]
+        self.texts: list[str] = []
         self.context = 0
+        emitter = KernelEmitter(kernel, target, declares, self.pointers, self.outline)
+        emitter.body(kernel.body)
+        self.whole = len(kernel.body) == 1 and bool(self.texts) and tuple(self.given) == self.placed
+        if not self.whole:
+            own = self._allocas([b for b in kernel.buffers if b not in self.placed])
+            context = f"{_context(self.context)}\n" if self.context else ""
+            parameters = ", ".join(f"ptr {'' if b.name in self.shared else 'noalias '}{self.pointers[b.name]}" for b in self.placed)
+            self.texts.append(f"define internal void @{name}({parameters}) nounwind {{ ; {kernel.name}\n"
+                              f"entry:\n{own}{context}{emitter.b.text()}\n{self._fence()}  ret void\n}}")
 
-    def emit(self) -> list[str]:
-        emitter = KernelEmitter(self.kernel, self.target, self.declares, self.pointers, self.outline)
-        emitter.body(self.kernel.body)
-        parameters = self._parameters([b for b in self.given if b.name in self.placed])
-        own = self._allocas([b for b in self.kernel.buffers if b.name not in self.placed])
-        context = f"  %ctx = alloca [{self.context} x i64], align {ALIGNMENT}\n" if self.context else ""
-        head = f"define internal void @{self.name}({', '.join(parameters)}) nounwind {{ ; {self.kernel.name}"
-        return [*self.parts, f"{head}\nentry:\n{own}{context}{emitter.b.text()}\n{self._fence()}  ret void\n}}"]
+    def call(self, at: str, operands: Sequence[str]) -> list[str]:
+        """Lines that run the kernel on these addresses. `at` makes names unique."""
+        if not self.whole:
+            return [f"  call void @{self.name}({', '.join(f'ptr {x}' for x in operands)})"]
+        (loop,) = self.kernel.body
+        self.declares["mlc_parallel"] = "declare void @mlc_parallel(ptr, ptr, i64, i64)"
+        lines = []
+        for i, x in enumerate(operands):
+            lines += [f"  %c{at}.{i} = getelementptr i64, ptr %ctx, i64 {i}", f"  store ptr {x}, ptr %c{at}.{i}, align 8"]
+        return [*lines, f"  call void {self._launch(0, loop)}"]
+
+    def _launch(self, part: int, loop: For) -> str:
+        return f"@mlc_parallel(ptr @{self.name}.parallel{part}, ptr %ctx, i64 {loop.extent}, i64 {worker_scratch(self.kernel)})"
 
     def _fence(self) -> str:
         """Stores past the caches are ordered by nothing else on x86: all must be seen before another thread is told that the work is done."""
@@ -112,15 +131,12 @@ class _Functions:
         self.declares["llvm.x86.sse.sfence"] = "declare void @llvm.x86.sse.sfence()"
         return "  call void @llvm.x86.sse.sfence()\n"
 
-    def _parameters(self, buffers: Sequence[Buffer]) -> list[str]:
-        return [f"ptr {'' if b.name in self.shared else 'noalias '}{self.pointers[b.name]}" for b in buffers]
-
     def _allocas(self, buffers: Sequence[Buffer]) -> str:
         return "".join([f"  {self.pointers[b.name]} = alloca [{max(1, b.nbytes)} x i8], align {ALIGNMENT}\n" for b in buffers])
 
     def outline(self, outer: KernelEmitter, loop: For, captured: Sequence[str]) -> None:
-        """Emit a parallel loop's functions, and in `outer` the call that runs it; `captured` names the variables that it reads."""
-        part = f"{self.name}.parallel{len(self.parts) // 2}"
+        """Emit a parallel loop's function, and in `outer` the call that runs it; `captured` names the variables that it reads."""
+        part, b = len(self.texts), outer.b
         values = [outer.env[variable] for variable in captured]
         names = [*(self.pointers[b.name] for b in self.given), *(f"%c{i}" for i in range(len(values)))]
         types = [*("ptr" for _ in self.given), *(type_text(v.dtype, 1) for v in values)]
@@ -129,31 +145,29 @@ class _Functions:
         inner = KernelEmitter(self.kernel, self.target, self.declares, self.pointers)
         inner.env.update({variable: Value(f"%c{i}", v.dtype, 1, 0) for i, (variable, v) in enumerate(zip(captured, values))})
         inner.counted(loop, "%lo", "%hi", 1, lambda: inner.body(loop.body))
-        scalars = [f"{type_} {name}" for type_, name in zip(types, names) if type_ != "ptr"]
-        parameters = ", ".join([*self._parameters(self.given), *scalars, "i64 %lo", "i64 %hi"])
-        own = self._allocas([b for b in self.kernel.buffers if b not in self.given])
-        self.parts.append(f"define internal void @{part}({parameters}) nounwind {{\nentry:\n{own}{inner.b.text()}\n{self._fence()}  ret void\n}}")
-        self.parts.append(self._entry(part, types, names))
+        own = self._allocas([buffer for buffer in self.kernel.buffers if buffer not in self.given])
+        head = f"define internal void @{self.name}.parallel{part}(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch) nounwind {{ ; {self.kernel.name}"
+        self.texts.append(f"{head}\nentry:\n{self._arguments(types, names)}\n{own}{inner.b.text()}\n{self._fence()}  ret void\n}}")
 
-        b = outer.b
         for i, (type_, operand) in enumerate(zip(types, operands)):
             place = b.emit(b.level, f"getelementptr i64, ptr %ctx, i64 {i}")
             b.effect(f"store {type_} {operand}, ptr {place}, align 8")
         b.declare("mlc_parallel", "void", "ptr, ptr, i64, i64")
-        b.effect(f"call void @mlc_parallel(ptr @{part}.entry, ptr %ctx, i64 {loop.extent}, i64 {worker_scratch(self.kernel)})")
+        b.effect(f"call void {self._launch(part, loop)}")
         self.context = max(self.context, len(types), 1)
 
-    def _entry(self, part: str, types: Sequence[str], names: Sequence[str]) -> str:
-        """What the pool calls: arguments from the context, but scratch from the worker where the caller is one."""
-        lines, offset = [f"define internal void @{part}.entry(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch) nounwind {{"], 0
-        lines.append("  %here = icmp eq ptr %scratch, null")
+    def _arguments(self, types: Sequence[str], names: Sequence[str]) -> str:
+        """Lines that take arguments from the context, but scratch from the worker where the caller is one. They promise nothing of
+        aliases: without LLVM's passes `noalias` changes nothing but the order of some instructions."""
+        lines, offset = [], 0
         for i, (type_, name) in enumerate(zip(types, names)):
             scratch = self.given[i] if i < len(self.given) and self.given[i].role == "scratch" else None
             given = f"{name}.caller" if scratch else name
             lines += [f"  {name}.at = getelementptr i64, ptr %ctx, i64 {i}", f"  {given} = load {type_}, ptr {name}.at, align 8"]
             if scratch:
+                if not offset:
+                    lines.append("  %here = icmp eq ptr %scratch, null")
                 lines.append(f"  {name}.worker = getelementptr i8, ptr %scratch, i64 {offset}")
                 lines.append(f"  {name} = select i1 %here, ptr {given}, ptr {name}.worker")
                 offset += -(-scratch.nbytes // ALIGNMENT) * ALIGNMENT
-        operands = [*(f"{type_} {name}" for type_, name in zip(types, names)), "i64 %lo", "i64 %hi"]
-        return "\n".join([*lines, f"  call void @{part}({', '.join(operands)})", "  ret void", "}"])
+        return "\n".join(lines)

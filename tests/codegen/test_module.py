@@ -95,8 +95,16 @@ def test_outermost_parallel_loops_are_functions_over_a_range():
     body = For("i", 6, (Store("o", I, load("x", dt.f32, I) * 2.0),), "parallel")
     kernel = LoopKernel("k", (Buffer("x", dt.f32, 6, "in"), Buffer("o", dt.f32, 6, "out")), (body, body))
     text = text_of(kernel)
-    assert len(re.findall(r"define internal void @k0\.parallel\d\(ptr noalias %b0, ptr noalias %b1, i64 %lo, i64 %hi\)", text)) == 2
+    assert len(re.findall(r"define internal void @k0\.parallel\d\(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch\)", text)) == 2
     assert text.count("i64 6, i64 0)") == 2
+
+
+def test_a_kernel_that_is_one_parallel_loop_is_one_function():
+    body = For("i", 6, (Store("o", I, load("x", dt.f32, I) * 2.0),), "parallel")
+    given = Buffer("x", dt.f32, 6, "in"), Buffer("o", dt.f32, 6, "out")
+    assert re.findall(r"define .*?@([\w.]+)", text_of(LoopKernel("k", given, (body,)))) == ["k0.parallel0", "mlc_main"]
+    serial = For("j", 6, (Store("o", J, load("x", dt.f32, J) + 2.0),), "serial")
+    assert re.findall(r"define .*?@([\w.]+)", text_of(LoopKernel("k", given, (body, serial)))) == ["k0.parallel0", "k0", "mlc_main"]
 
 
 @pytest.mark.parametrize("target", runnable_targets())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlc.codegen.builder import Value
+from mlc.codegen.builder import Value, type_text
 from mlc.codegen.instructions import instruction, splat
 from mlc.codegen.lanes import Index, Lane, last_lanes
 from mlc.core import dtype as dt
@@ -23,7 +23,9 @@ def _columns(s: Tile) -> list[tuple[int, Lane]]:
     full, rest = divmod(s.n, s.width)
     columns = [(i * s.width, Lane(s.c, s.width, s.width, s.width)) for i in range(full)]
     if rest:
-        columns.append((full * s.width, last_lanes(s.c, rest, s.width)))
+        last = last_lanes(s.c, rest, s.width)
+        lanes = max(last.lanes, min(s.width, 4)) if s.parts else last.lanes  # words are multiplied four lanes at a time, and more
+        columns.append((full * s.width, Lane(s.c, lanes, rest, s.width)))
     return columns
 
 
@@ -80,6 +82,32 @@ def _step(k: KernelEmitter, s: Tile, columns: list[tuple[int, Lane]]) -> None:
 
 
 def _accumulate(k: KernelEmitter, s: Tile, left: Value, right: Value, total: Value) -> Value:
+    if s.parts:
+        return _add_parts(k, s, left, right, total)
     if s.dtype.is_float:
         return instruction(k.b, "fma", s.dtype, (left, right, total))
     return instruction(k.b, "add", s.dtype, (total, instruction(k.b, "mul", s.dtype, (left, right))))
+
+
+def _add_parts(k: KernelEmitter, s: Tile, left: Value, right: Value, total: Value) -> Value:
+    """The products of the parts of two words, all added: one instruction where the target has it."""
+    b, lanes = k.b, total.lanes
+    if b.target.int8_dot and lanes in (4, 8, 16):
+        left = splat(b, left, lanes)
+        pairs = s.parts[0] is dt.i16
+        x, y = (right, left) if s.parts[0] is dt.i8 else (left, right)  # the unsigned one comes first
+        type_ = type_text(s.dtype, lanes)
+        name = b.declare(f"llvm.x86.avx512.{'vpdpwssd' if pairs else 'vpdpbusd'}.{32 * lanes}", type_, ", ".join([type_] * 3))
+        level = max(v.level for v in (left, right, total))
+        return Value(b.emit(level, f"call {type_} @{name}({type_} {total.text}, {type_} {x.text}, {type_} {y.text})"), s.dtype, lanes, level)
+    for shift in range(0, 32, s.parts[0].bits):
+        pieces = [_piece(k, word, part, shift) for word, part in zip((left, right), s.parts)]
+        total = instruction(b, "add", s.dtype, (total, instruction(b, "mul", s.dtype, pieces)))
+    return total
+
+
+def _piece(k: KernelEmitter, word: Value, part: dt.DType, shift: int) -> Value:
+    """The integer that a word holds from a bit on."""
+    up = instruction(k.b, "shl", word.dtype, (word, k.b.constant(32 - part.bits - shift, word.dtype, word.lanes)))
+    down = k.b.constant(32 - part.bits, word.dtype, word.lanes)
+    return instruction(k.b, "shr_arith" if part.kind == "i" else "shr_logical", word.dtype, (up, down))

@@ -239,11 +239,13 @@ def _short_rows(kernel: Kernel) -> bool:
     return True
 
 
-def schedule_for(kernel: Kernel, vector_bytes: int, registers: int, db: Mapping[Kernel, Schedule] | None = None) -> Schedule:
-    """The schedule of a kernel for a target with `registers` vectors of `vector_bytes`; a tuning record in `db` wins."""
+def schedule_for(kernel: Kernel, vector_bytes: int, registers: int, db: Mapping[Kernel, Schedule] | None = None,
+                 words: bool = False) -> Schedule:
+    """The schedule of a kernel for a target with `registers` vectors of `vector_bytes`; a tuning record in `db` wins. `words`: whether it
+    multiplies words part by part."""
     if db and kernel in db:
         return db[kernel]
-    found = _in_one_piece(kernel, vector_bytes, registers)
+    found = _in_one_piece(kernel, vector_bytes, registers, words)
     return replace(found, parallel=parallel_axes(kernel, found.stages, found.row_vector, found.row_width))
 
 
@@ -255,11 +257,12 @@ def _streams(kernel: Kernel) -> tuple[str, ...]:
     return tuple(p.name for p in kernel.params if p.role == "out" and p.type.nbytes >= STREAM_BYTES and p.name not in read)
 
 
-def _in_one_piece(kernel: Kernel, vector_bytes: int, registers: int) -> Schedule:
+def _in_one_piece(kernel: Kernel, vector_bytes: int, registers: int, words: bool) -> Schedule:
     streams = _streams(kernel)
     if _short_rows(kernel):
         exprs = [e for s in kernel.stages for e in _expressions(s)]
         return Schedule(tuple(StageSchedule("", 1) for _ in kernel.stages), kernel.rows[-1][0], _lanes(exprs, vector_bytes))
     return Schedule(tuple(
-        tile_schedule(s, vector_bytes, registers) if isinstance(s, Dot) else attend_schedule(s, vector_bytes, registers) if isinstance(s, Attend)
+        tile_schedule(s, vector_bytes, registers, words) if isinstance(s, Dot)
+        else attend_schedule(s, vector_bytes, registers) if isinstance(s, Attend)
         else _stage_schedule(s, vector_bytes, math.prod(e for _, e in kernel.rows), bool(streams)) for s in kernel.stages), streams=streams)

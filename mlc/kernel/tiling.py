@@ -10,10 +10,12 @@ import math
 from collections.abc import Iterable, Iterator
 
 from mlc.core import expr as ex
-from mlc.core.dataclass import dataclass
+from mlc.core.dataclass import dataclass, replace
+from mlc.core.dtype import DType, parse_dtype
 from mlc.core.expr import Expr
 from mlc.core.text import Reader
 from mlc.kernel.ir import Dot, Kernel
+from mlc.kernel.words import per_word, reads_words, word_parts, worth_words
 
 # The k loop of a contraction keeps its accumulators for at most this many steps, then they are added to those of the steps before.
 DOT_CHUNK = 1024
@@ -35,7 +37,7 @@ class TileSchedule:
 
     `pack` names the operands that are copied first: b a panel of n columns, a m rows. `staged`: the sums go to scratch, and a loop over
     it stores what follows from them. `stream` > 0: no tile, but sums of m rows and n columns in scratch, to which so many steps of k
-    are added a pass, so that b is read once and in order.
+    are added a pass, so that b is read once and in order. `parts`: words of several steps of k are multiplied, see `mlc.kernel.words`.
     """
 
     m: int
@@ -44,12 +46,14 @@ class TileSchedule:
     stream: int = 0
     pack: str = ""
     staged: bool = False
+    parts: tuple[DType, ...] = ()
 
     def text(self) -> str:
         found = [f"tile m:{self.m} n:{self.n} k:{DOT_CHUNK} by {self.width}"]
         found += [f"stream {self.stream}"] if self.stream else []
         found += [f"pack {self.pack}"] if self.pack else []
-        return " ".join(found + ["staged"] * self.staged)
+        found += ["staged"] * self.staged
+        return " ".join(found + [f"parts {' '.join(p.name for p in self.parts)}"] * bool(self.parts))
 
 
 def read_tile(reader: Reader) -> TileSchedule:
@@ -66,7 +70,9 @@ def read_tile(reader: Reader) -> TileSchedule:
     width = reader.integer()
     stream = reader.integer() if reader.accept("stream") else 0
     pack = reader.take("name") if reader.accept("pack") else ""
-    return TileSchedule(*sizes, width, stream, pack, reader.accept("staged"))
+    staged = reader.accept("staged")
+    parts = tuple(parse_dtype(reader.take("name")) for _ in "ab") if reader.accept("parts") else ()
+    return TileSchedule(*sizes, width, stream, pack, staged, parts)
 
 
 def expect_steps(reader: Reader, steps: int) -> None:
@@ -148,8 +154,9 @@ def _candidates(dot: Dot, width: int, registers: int) -> Iterator[tuple[int, int
             yield m, even if columns % even == 0 and masked else vectors * width
 
 
-def tile_schedule(dot: Dot, vector_bytes: int, registers: int) -> TileSchedule:
-    """The fastest tile by estimate; among those within a few percent, the one with the least code."""
+def tile_schedule(dot: Dot, vector_bytes: int, registers: int, words: bool = False) -> TileSchedule:
+    """The fastest tile by estimate; among those within a few percent, the one with the least code. `words`: there are instructions that
+    multiply the parts of words."""
     width = max(1, vector_bytes // max(dot.dtype.itemsize, 1))
     (_, rows), (_, columns), (_, depth) = dot.m, dot.n, dot.k
     pack = _packs(dot)
@@ -158,6 +165,9 @@ def tile_schedule(dot: Dot, vector_bytes: int, registers: int) -> TileSchedule:
         return TileSchedule(max(1, rows), min(columns, STREAM_COLUMNS), 4 * width, STREAM_ROWS, "", True)
     if min(rows, columns) < 1:
         return TileSchedule(1, 1, width)
+    if words and worth_words(dot) and (parts := word_parts(dot)):
+        m, n = _best_tile(replace(dot, k=(dot.k[0], -(-depth // per_word(parts)))), width, registers, True)
+        return TileSchedule(m, n, width, 0, "b" if reads_words(dot, parts) else "ab", heavy and m * -(-n // width) > 2, parts)
     m, n = _best_tile(dot, width, registers, "b" in pack)
     staged = depth > DOT_CHUNK or (heavy and m * -(-n // width) > 2)
     return TileSchedule(m, n, width, 0, pack, staged)
@@ -182,13 +192,15 @@ def panel_width(dot: Dot, vector_bytes: int, registers: int) -> int:
 
 def paths(kernels: Iterable[tuple[Kernel, object]]) -> set[str]:
     """Which ways of contracting occur among kernels and their schedules: "tile", "tail" (a smaller tile), "pack", "stream" (few rows),
-    "deep" (several partial sums), "staged" (a loop over the tile's sums), "prepared" (weights packed when the program is made)."""
+    "deep" (several partial sums), "staged" (a loop over the tile's sums), "prepared" (weights packed when the program is made),
+    "words" (narrow integers, several steps at once)."""
     found: set[str] = set()
     for kernel, schedule in kernels:
         for dot, plan in zip(kernel.stages, schedule.stages):
             if not isinstance(dot, Dot):
                 continue
             ways = {"stream": plan.stream, "tile": not plan.stream, "tail": dot.m[1] % plan.m or dot.n[1] % plan.n, "pack": plan.pack,
-                    "deep": dot.k[1] > DOT_CHUNK, "staged": plan.staged and not plan.stream, "prepared": dot.panels}
+                    "deep": dot.k[1] > DOT_CHUNK and not plan.parts, "staged": plan.staged and not plan.stream,
+                    "words": plan.parts, "prepared": dot.panels}
             found |= {name for name, taken in ways.items() if taken}
     return found

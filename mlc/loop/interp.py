@@ -197,7 +197,10 @@ class _Machine:
             right = self.operand(tile.b, {tile.k: steps[:, None], tile.c: np.arange(tile.n)[None, :]}, (steps.size, tile.n))
             for i in range(steps.size):
                 x, y = left[:, i:i + 1], right[i:i + 1]
-                if tile.dtype.is_float:
+                if tile.parts:
+                    for one, other in zip(_pieces(x, tile.parts[0]), _pieces(y, tile.parts[1])):
+                        total = scalar_eval.apply("add", tile.dtype, [total, scalar_eval.apply("mul", tile.dtype, [one, other])])
+                elif tile.dtype.is_float:
                     total = scalar_eval.apply("fma", tile.dtype, [x, y, total])
                 else:
                     total = scalar_eval.apply("add", tile.dtype, [total, scalar_eval.apply("mul", tile.dtype, [x, y])])
@@ -210,6 +213,11 @@ class _Machine:
         for var in grid:
             del self.indices[var]
         return np.broadcast_to(value, shape)
+
+
+def _pieces(words: np.ndarray, part: DType) -> list[np.ndarray]:
+    """The integers that words of 32 bits hold, lowest first, each as wide as a word."""
+    return [(words >> shift).astype(part.numpy).astype(words.dtype) for shift in range(0, 32, part.bits)]
 
 
 def _spread(value: np.ndarray, lanes: int) -> np.ndarray:

@@ -19,7 +19,9 @@ leaves here are `const`, `index` (a loop variable as i64), `load` (attr: (buffer
               while more than one lane is left, lanes [0, h) are `a`, lanes [h, 2h) are `b`, and combine(a, b) has h lanes.
               `combine` are expressions over var("a.0"), var("a.1").. and var("b.0"), var("b.1")... Lanes are a power of two.
     Tile      the register tile: acc[r, c] = a(r, 0)*b(0, c) + a(r, 1)*b(1, c) + ... for r < m, c < n, starting at 0, in the order of k,
-              each step one fma for floats (multiply and add, wrapping, for ints). `a` is an expression over index(r), index(k) and outer
+              each step one fma for floats (multiply and add, wrapping, for ints).
+              With `parts` a step adds several products: a(r, k) and b(k, c) are words of 32 bits, which hold two or four integers of
+              these dtypes (of a, of b), the first lowest; all wraps. `a` is an expression over index(r), index(k) and outer
               variables, `b` over index(k), index(c); `b` loads are contiguous in c. Then `body` (Decl and Store statements) runs for every
               (r, c), as in `unroll r { vector(width) c { ... } }`, where var(name) is acc[r, c].
 
@@ -108,6 +110,7 @@ class Tile:
     a: Expr
     b: Expr
     body: tuple[Stmt, ...]
+    parts: tuple[DType, ...] = ()
 
 
 Stmt = For | Decl | Assign | Store | Fold | Tile

@@ -21,6 +21,7 @@ from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Stmt, Store
 from mlc.loop.lower_attention import AttentionLoops
 from mlc.loop.lower_dot import DotLoops
 from mlc.loop.lower_plain import Swept, Transposed
+from mlc.loop.lower_words import WordLoops
 
 Rebase = Mapping[str, Affine]
 
@@ -182,7 +183,7 @@ class _Lowering:
 
     # ----------------------------------------------------------------- contraction
     def dot(self, dot: Dot, plan: TileSchedule) -> list[Stmt]:
-        loops = DotLoops(dot, plan, self.fresh, self.buffer_name)
+        loops = (WordLoops if plan.parts else DotLoops)(dot, plan, self.fresh, self.buffer_name)
         self.scratch.extend(loops.scratch)
         return loops.run()
 

@@ -38,14 +38,14 @@ class DotLoops:
         self.dot, self.plan, self.fresh, self.buffer_name = dot, plan, fresh, buffer_name
         (self.m, self.rows), (self.n, self.columns), (self.k, self.depth) = dot.m, dot.n, dot.k
         self.chunk = dot_chunk(self.depth)
-        self.deep = self.depth > self.chunk
+        self.deep = self.depth > self.chunk and not plan.parts
         self.scratch: list[Buffer] = []
         m, n = min(plan.m, self.rows), min(plan.n, self.columns)
         staged = plan.staged or self.deep or plan.stream
         self.sums = self._buffer("sums", m * n) if staged else ""
         self.part = self._buffer("part", m * n) if plan.stream and self.deep else self.sums
-        self.left = self._buffer("a", m * self.depth) if "a" in plan.pack else ""
-        self.right = self._buffer("b", self.depth * n) if "b" in plan.pack else ""
+        self.left = self._buffer("a", m * self.depth) if "a" in plan.pack and not plan.parts else ""
+        self.right = self._buffer("b", self.depth * n) if "b" in plan.pack and not plan.parts else ""
 
     def _buffer(self, name: str, size: int) -> str:
         self.scratch.append(Buffer(self.buffer_name(name), self.dot.dtype, size, "scratch"))
@@ -137,14 +137,14 @@ class DotLoops:
         if self.right:
             b = self._load(self.right, k * columns[1] + c)
         elif self.dot.panels:
-            (b,) = rebase([self.dot.b], {self.k: k, self.n: columns[0] + c}, lambda name, index, moved: self._in_panel(name, index, columns, k))
+            (b,) = rebase([self.dot.b], {self.k: k, self.n: columns[0] + c}, lambda name, index, moved: self._in_panel(name, index, columns, k, c))
         return a, b
 
-    def _in_panel(self, name: str, index: Affine, columns: Span, k: Affine) -> Expr:
+    def _in_panel(self, name: str, index: Affine, columns: Span, k: Affine, c: Affine) -> Expr:
         """b(k, c) where b is stored in panels and these columns are one of them. `index` starts at the first column of a block, maybe."""
         dtype = next(e.dtype for e in ex.topological([self.dot.b]) if e.op == "load" and e.attr[0] == name)
         first = index.substitute({self.k: Affine(), self.n: columns[0]})
-        return load(name, dtype, first * self.depth + k * columns[1] + _at("c"))
+        return load(name, dtype, first * self.depth + k * columns[1] + c)
 
     def _tile(self, rows: Span, columns: Span) -> list[Stmt]:
         def part(name: str, start: Affine, steps: int, body: list[Stmt]) -> Tile:

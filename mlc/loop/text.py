@@ -97,8 +97,9 @@ class _Printer(ExprPrinter):
         scope.update({name: t for name, t in zip(stmt.targets, types) if t})
 
     def tile(self, stmt: Tile, indent: str, scope: Scope) -> None:
+        parts = f" parts {' '.join(p.name for p in stmt.parts)}" if stmt.parts else ""
         sizes = " ".join(f"{checked_name(var)}:{size}" for var, size in ((stmt.r, stmt.m), (stmt.c, stmt.n), (stmt.k, stmt.depth)))
-        self.lines.append(f"{indent}tile %{checked_name(stmt.name)}: {stmt.dtype} {sizes} vector({stmt.width}) {{")
+        self.lines.append(f"{indent}tile %{checked_name(stmt.name)}: {stmt.dtype} {sizes} vector({stmt.width}){parts} {{")
         self.product(stmt.name, stmt.dtype, (stmt.a, stmt.b), indent, scope)
         self.lines.append(indent + "} then {")
         self.body(stmt.body, indent + "  ", scope | {stmt.name: stmt.dtype})
@@ -214,6 +215,7 @@ class _Parser(ExprReader):
             sizes.append(r.integer())
         r.expect("vector")
         width = self.number_in_parens()
+        parts = (self.dtype(), self.dtype()) if r.accept("parts") else ()
         a, b = self.product(name, dtype, scope)
         r.expect("then")
-        return Tile(name, dtype, *sizes, width, a, b, self.body(scope | {name: dtype}))
+        return Tile(name, dtype, *sizes, width, a, b, self.body(scope | {name: dtype}), parts)

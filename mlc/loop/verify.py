@@ -87,6 +87,8 @@ def tiles_are_well_formed(kernel: LoopKernel, sites: Sites) -> None:
             _fail("tiles_are_well_formed", site.where, f"m, n, depth, width = {sizes}", "all at least 1")
         if tile.dtype is dt.bool_:
             _fail("tiles_are_well_formed", site.where, "bool accumulators", "a numeric dtype")
+        if tile.parts and (tile.parts not in ((dt.u8, dt.i8), (dt.i8, dt.u8), (dt.i16, dt.i16)) or tile.dtype is not dt.i32):
+            _fail("tiles_are_well_formed", site.where, f"parts {' '.join(map(str, tile.parts))} of {tile.dtype}", "u8 i8, i8 u8 or i16 i16 of i32")
         for stmt in tile.body:
             if not isinstance(stmt, (Decl, Store)):
                 _fail("tiles_are_well_formed", site.where, f"{type(stmt).__name__} in its body", "Decl and Store")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mlc.core import dtype as dt
 from mlc.graph.analysis import live_nodes, users
 from mlc.graph.graph import Graph
 from mlc.ops.base import CONTRACTION, ELEMENTWISE, INJECTIVE, OPAQUE, REDUCTION, VIEW
@@ -33,6 +34,16 @@ def _pure_movement(graph: Graph, node: int, roots: list[bool]) -> bool:
         if current.op.fusion != INJECTIVE or not current.inputs:
             return False
         node = current.inputs[0]
+
+
+def _reads_as_is(graph: Graph, node: int, roots: list[bool]) -> bool:
+    """Whether a contraction may read an operand where it is stored: through movement, and widening a narrow integer, which its copies do."""
+    current = graph.nodes[node]
+    if current.op.name == "convert_element_type" and not roots[node]:
+        source = graph.nodes[current.inputs[0]].type.dtype
+        if current.type.dtype is dt.i32 and source in (dt.i8, dt.u8, dt.i16):
+            node = current.inputs[0]
+    return _pure_movement(graph, node, roots)
 
 
 def _required(graph: Graph, live: list[bool], attention: Mapping[int, Attention], hidden: set[int]) -> list[bool]:
@@ -62,7 +73,7 @@ def _required(graph: Graph, live: list[bool], attention: Mapping[int, Attention]
             need(node.inputs[0])
         if node.op.fusion == CONTRACTION:
             for operand in node.inputs:
-                if not _pure_movement(graph, operand, roots):
+                if not _reads_as_is(graph, operand, roots):
                     roots[operand] = True
     return roots
 

@@ -1,0 +1,75 @@
+"""Contractions of narrow integers whose products are added several at a time: words of 32 bits hold two or four steps of k.
+
+CPUs multiply the parts of two words and add all products to an i32 (vpdpbusd: four u8 times i8; vpdpwssd: two i16 times i16). Sums of
+integers wrap, so they have the same bits in any order. Where both sides are u8, or both i8, the left one is moved by 128, which changes
+its sign bit only: a * b = (a - 128) * b + 128 * b for u8, and a sum over b alone sets it right.
+"""
+
+from __future__ import annotations
+
+from mlc.core import dtype as dt
+from mlc.core import expr as ex
+from mlc.core.dtype import DType
+from mlc.core.expr import Expr
+from mlc.kernel.ir import Dot
+
+Parts = tuple[DType, DType]
+# The pairs of parts (left, right) that words may have.
+PARTS: tuple[Parts, ...] = ((dt.u8, dt.i8), (dt.i8, dt.u8), (dt.i16, dt.i16))
+# Shallow and narrow products are not worth the copying.
+LEAST_ROWS, LEAST_COLUMNS, LEAST_DEPTH = 8, 16, 16
+# Every sign bit of four bytes.
+SIGNS = -0x7F7F7F80
+
+
+def narrow(operand: Expr) -> Expr | None:
+    """The narrow integer that an i32 operand is converted from."""
+    if operand.op == "convert" and operand.dtype is dt.i32 and operand.args[0].dtype in (dt.i8, dt.u8, dt.i16):
+        return operand.args[0]
+    return None
+
+
+def word_parts(dot: Dot) -> Parts | None:
+    """The parts of words that hold the operands of a contraction; None where they fit none."""
+    sides = [narrow(operand) for operand in (dot.a, dot.b)]
+    if dot.dtype is not dt.i32 or None in sides:
+        return None
+    left, right = (side.dtype for side in sides)
+    if dt.i16 in (left, right):
+        return dt.i16, dt.i16
+    if left is right:
+        return (dt.i8, dt.u8) if left is dt.u8 else (dt.u8, dt.i8)
+    return left, right
+
+
+def worth_words(dot: Dot) -> bool:
+    return dot.m[1] >= LEAST_ROWS and dot.n[1] >= LEAST_COLUMNS and dot.k[1] >= LEAST_DEPTH
+
+
+def is_moved(dot: Dot) -> bool:
+    """Whether the left side is moved by 128."""
+    return narrow(dot.a).dtype is narrow(dot.b).dtype is not dt.i16
+
+
+def per_word(parts: Parts) -> int:
+    return 32 // parts[0].bits
+
+
+def reads_words(dot: Dot, parts: Parts) -> bool:
+    """Whether words of the left side lie in memory as they are: whole ones, contiguous along k."""
+    side = narrow(dot.a)
+    return (side.op == "load" and side.dtype.bits == parts[0].bits and side.attr[1].coefficient(dot.k[0]) == 1
+            and dot.k[1] % per_word(parts) == 0)
+
+
+def word(pieces: list[Expr], parts: Parts) -> Expr:
+    """An i32 with the pieces in it, the first lowest."""
+    found = None
+    for place, piece in enumerate(pieces):
+        part, unsigned = parts[0], dt.u16 if parts[0].bits == 16 else dt.u8
+        piece = ex.convert(piece, part) if part.bits == 16 else piece
+        bits = piece if piece.dtype is unsigned else ex.make("bitcast", unsigned, (piece,))
+        bits = ex.convert(bits, dt.i32)
+        bits = ex.make("shl", dt.i32, (bits, ex.const(place * part.bits, dt.i32))) if place else bits
+        found = bits if found is None else ex.make("or", dt.i32, (found, bits))
+    return found

@@ -1,0 +1,111 @@
+"""Contractions of narrow integers as loops, see `mlc.kernel.words`: operands are copied into words of two or four steps of k.
+
+The panel of b always is. a is read where it lies if it is contiguous along k, else copied once, before all panels. The last word of
+a depth that is no multiple has zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mlc.core import expr as ex
+from mlc.core.affine import Affine
+from mlc.core.expr import Expr
+from mlc.kernel.axes import rebase
+from mlc.kernel.ir import Dot
+from mlc.kernel.tiling import TileSchedule
+from mlc.kernel.words import SIGNS, is_moved, narrow, per_word, reads_words, word
+from mlc.loop.ir import Decl, For, Stmt, Store, Tile
+from mlc.loop.lower_dot import DotLoops, Span, _at
+
+
+class WordLoops(DotLoops):
+    """Emits one `Dot` by words."""
+
+    def __init__(self, dot: Dot, plan: TileSchedule, fresh: Callable[[str], str], buffer_name: Callable[[str], str]):
+        super().__init__(dot, plan, fresh, buffer_name)
+        self.sides = narrow(dot.a), narrow(dot.b)
+        self.per = per_word(plan.parts)
+        self.words = -(-self.depth // self.per)
+        n = min(plan.n, self.columns)
+        self.right = self._buffer("b", self.words * n)
+        self.left = "" if reads_words(dot, plan.parts) else self._buffer("a", self.rows * self.words)
+        self.moved = self._buffer("moved", n) if is_moved(dot) else ""
+
+    def run(self, kind: str = "serial") -> list[Stmt]:
+        copied = self._left_words() if self.left else []
+        return copied + self._blocks("nt", self.columns, self.plan.n, self._panel, kind)
+
+    # ----------------------------------------------------------------- words
+    def _word(self, side: int, at: dict[str, Affine], step: Affine, count: int, columns: Span | None = None) -> Expr:
+        """The word of steps of k from `step` words on; `count` are there."""
+        found = []
+        for piece in range(count):
+            k = step * self.per + piece
+            places = {**at, self.k: k}
+            loads = None
+            if columns is not None and self.dot.panels:
+                loads = lambda name, index, moved, k=k: self._in_panel(name, index, columns, k, at[self.n] - columns[0])
+            found += rebase([self.sides[side]], places, loads)
+        return word(found, self.plan.parts)
+
+    def _steps(self, name: str, body: Callable[[Affine, int], list[Stmt]]) -> list[Stmt]:
+        """body(word, how many pieces it has) for all words."""
+        found: list[Stmt] = []
+        if whole := self.depth // self.per:
+            var = self.fresh(name)
+            found.append(For(var, whole, tuple(body(_at(var), self.per))))
+        if rest := self.depth % self.per:
+            found += body(Affine(whole), rest)
+        return found
+
+    def _across(self, side: int, axis: str) -> bool:
+        """Whether an operand is contiguous along k and not along its other axis: then words are copied one by one."""
+        loads = [e.attr[1] for e in ex.topological([self.sides[side]]) if e.op == "load"]
+        return any(i.coefficient(self.k) == 1 and i.coefficient(axis) not in (0, 1) for i in loads) and not (side and self.dot.panels)
+
+    def _copied(self, extent: int, side: int, axis: str, body: Callable[[Affine, Affine, int], list[Stmt]]) -> list[Stmt]:
+        """body(word, place along the axis, pieces) for all of them."""
+        if self._across(side, axis):
+            var = self.fresh("c")
+            return [For(var, extent, tuple(self._steps("k", lambda step, count: body(step, _at(var), count))))]
+        return self._steps("k", lambda step, count: [self._lanes("c", extent, lambda c: body(step, c, count), self.plan.width)])
+
+    def _left_words(self) -> list[Stmt]:
+        """All of a."""
+        return self._copied(self.rows, 0, self.m, lambda step, r, count: [
+            Store(self.left, self._left_place(r, step), self._word(0, {self.m: r}, step, count))])
+
+    def _left_place(self, r: Affine, step: Affine) -> Affine:
+        """Where a word of the copy of a lies: in the order that it is copied in."""
+        return r * self.words + step if self._across(0, self.m) else step * self.rows + r
+
+    def _pack_right(self, columns: Span) -> list[Stmt]:
+        """The panel of b: word k of column c at k * columns + c; and what is to be added because a is moved."""
+        found = self._copied(columns[1], 1, self.n, lambda step, c, count: [
+            Store(self.right, step * columns[1] + c, self._word(1, {self.n: columns[0] + c}, step, count, columns))])
+        if self.moved:
+            name, dtype = self.fresh(self.dot.name + ".s"), self.dot.dtype
+            total = ex.make("neg", dtype, (ex.var(name, dtype),))
+            found.append(self._words(name, 1, columns[1], ex.const(SIGNS, dtype), [Store(self.moved, _at("c"), total)]))
+        return found
+
+    # ----------------------------------------------------------------- tiles
+    def _words(self, name: str, rows: int, columns: int, a: Expr, body: list[Stmt]) -> Tile:
+        b = self._load(self.right, _at("k") * columns + _at("c"))
+        return Tile(name, self.dot.dtype, "r", rows, "c", columns, "k", self.words, self.plan.width, a, b, tuple(body), self.plan.parts)
+
+    def _tile(self, rows: Span, columns: Span) -> list[Stmt]:
+        dtype, row = self.dot.dtype, rows[0] + _at("r")
+        a = self._load(self.left, self._left_place(row, _at("k"))) if self.left else self._word(0, {self.m: row}, _at("k"), self.per)
+        if self.moved:
+            a = ex.make("xor", dtype, (a, ex.const(SIGNS, dtype)))
+        name = self.fresh(self.dot.name + ".p") if self.sums or self.moved else self.dot.name
+        total = ex.var(name, dtype)
+        if self.moved:
+            total = ex.make("add", dtype, (total, self._load(self.moved, _at("c"))))
+        if self.sums:
+            body: list[Stmt] = [Store(self.sums, _at("r", columns[1]) + _at("c"), total)]
+            return [self._words(name, rows[1], columns[1], a, body), *self._finish(rows, columns)]
+        body = [Decl(self.dot.name, dtype, self.plan.width, total)] if self.moved else []
+        return [self._words(name, rows[1], columns[1], a, [*body, *self._stores(row, columns[0] + _at("c"))])]

@@ -29,6 +29,8 @@ ALIGNMENT = 64
 
 # Arrays from this size on come from memory; loads ask for them so many bytes ahead.
 FAR_BYTES, READ_AHEAD = 1 << 25, 12 * 1024
+# The same for rows of tiles that are turned: the next block of a transpose lies there.
+TURNED_BYTES, TURNED_AHEAD = 1 << 23, 512
 
 # Up to this stride, loading everything and shuffling beats a load per lane.
 SHUFFLED_STRIDE = 4
@@ -90,7 +92,7 @@ def load(k: KernelEmitter, node: Expr) -> Value:
             text = _turned_load(k, level, buffer, index, down)
         elif stride in (1, -1):
             if stride == 1 and active == lanes and buffer.role == "in" and buffer.nbytes >= FAR_BYTES and level == b.level and not k.unrolled:
-                _read_ahead(b, level, pointer, lanes * dtype.itemsize)
+                _read_ahead(b, level, pointer, lanes * dtype.itemsize, READ_AHEAD)
             text = _vector_load(b, level, memory_text(dtype, 1), pointer, grain, lanes, active, stride)
         else:
             text = _strided_load(b, level, memory_text(dtype, 1), pointer, dtype.itemsize, lanes, active, stride)
@@ -100,11 +102,11 @@ def load(k: KernelEmitter, node: Expr) -> Value:
     return found
 
 
-def _read_ahead(b: Builder, level: int, pointer: str, nbytes: int) -> None:
+def _read_ahead(b: Builder, level: int, pointer: str, nbytes: int, distance: int) -> None:
     """Ask for what lies some way ahead of a load: heavy loops don't see far enough to keep memory busy. Past the end it is no fault."""
     b.declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
     for line in range(0, nbytes, ALIGNMENT):
-        ahead = b.emit(level, f"getelementptr i8, ptr {pointer}, i64 {READ_AHEAD + line}")
+        ahead = b.emit(level, f"getelementptr i8, ptr {pointer}, i64 {distance + line}")
         b.effect(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
 
 
@@ -182,6 +184,8 @@ def _turned_load(k: KernelEmitter, level: int, buffer: Buffer, index: Affine, do
         rows = []
         for i in range(lane.active):
             row, grain, _ = _address(k, buffer, index, first - here + i * stride)
+            if buffer.role == "in" and buffer.nbytes >= TURNED_BYTES and level == b.level:
+                _read_ahead(b, level, row, side * buffer.dtype.itemsize, TURNED_AHEAD)
             rows.append(_vector_load(b, level, scalar, row, grain, side, count, 1))
         rows += ["zeroinitializer"] * (side - lane.active)
         found = b.tables[level][key] = _transpose(b, level, vector_text(scalar, side), rows, min(side, max(1, 16 // buffer.dtype.itemsize)))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from mlc.core import expr as ex
+from mlc.core.dataclass import dataclass
 from mlc.core.expr import Expr
 from mlc.core.expr_text import checked_name
 from mlc.core.text import Reader
@@ -17,6 +17,10 @@ TILE = 16
 INLINE_WEIGHT = 12
 # Bytes along the block axis of a transpose: whole output rows where they stay in cache, whole input rows where they do not.
 ROW_BLOCK, COLUMN_BLOCK = 512, 1024
+# Through scratch: bytes of input rows in a block; and of output rows and input rows past the caches. No more elements than this.
+STAGED_BLOCK, FAR_ROW_BLOCK, FAR_STAGED_BLOCK, LONGEST = 256, 256, 512, 128
+# Rows that are a multiple of so many bytes apart share so few cache sets that a tile's rows push each other out.
+SET_PERIOD = 2048
 # Column sums keep their accumulators in L1, in so many bytes, and add so many rows at a time to them.
 SWEEP_BYTES, SWEEP_ROWS = 24 * 1024, 4
 # A matrix smaller than this is summed column by column: it stays in cache.
@@ -26,8 +30,9 @@ SWEEP_FROM = 128 * 1024
 @dataclass(frozen=True)
 class TransposeSchedule:
     """Tiles of `height` steps of the axis `down` and `width` lanes of `axis`: what is loaded along `down` is turned in registers.
-    `block` steps of `block_axis` (one of the two) are done before the other axis moves on. `staged`: the turned tile goes
-    through scratch, and the stage's own expressions are written once."""
+    `block` steps of `block_axis` (one of the two) are done before the other axis moves on. `staged` > 0: so many steps of the other
+    axis at a time are turned into scratch, whose rows keep clear of each other's cache sets, and whole rows of it are stored by the
+    stage's own expressions, which are written once."""
 
     down: str
     height: int
@@ -35,11 +40,11 @@ class TransposeSchedule:
     width: int
     block_axis: str
     block: int
-    staged: bool = False
+    staged: int = 0
 
     def text(self) -> str:
         names = [checked_name(n) for n in (self.down, self.axis, self.block_axis)]
-        return f"transpose {names[0]}:{self.height} {names[1]}:{self.width} in {names[2]}:{self.block}{' staged' if self.staged else ''}"
+        return f"transpose {names[0]}:{self.height} {names[1]}:{self.width} in {names[2]}:{self.block}{f' staged {self.staged}' if self.staged else ''}"
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ def read_transpose(reader: Reader) -> TransposeSchedule:
     """What `TransposeSchedule.text` wrote, behind its first word. Raises ParseError."""
     down, axis = _sized(reader), _sized(reader)
     reader.expect("in")
-    return TransposeSchedule(*down, *axis, *_sized(reader), reader.accept("staged"))
+    return TransposeSchedule(*down, *axis, *_sized(reader), reader.integer() if reader.accept("staged") else 0)
 
 
 def read_sweep(reader: Reader) -> SweepSchedule:
@@ -103,8 +108,23 @@ def transpose_schedule(stage: Stage, lanes: int, weight: int, streamed: bool) ->
     if turned is None or side < 2 or min(columns, turned[1]) < max(4, side // 2):
         return None
     size = max(p.value.dtype.itemsize for p in stage.puts)
-    block_axis, nbytes = (turned[0], COLUMN_BLOCK) if streamed else (axis, ROW_BLOCK)
-    return TransposeSchedule(turned[0], side, axis, side, block_axis, max(side, nbytes // size), weight > INLINE_WEIGHT)
+    def steps(nbytes: int) -> int:
+        return max(side, min(LONGEST, nbytes // size))
+    if _rows_collide(stage, turned, streamed):
+        block, staged = (FAR_ROW_BLOCK, FAR_STAGED_BLOCK) if streamed else (ROW_BLOCK, STAGED_BLOCK)
+        return TransposeSchedule(turned[0], side, axis, side, axis, steps(block), steps(staged))
+    block_axis, block = (turned[0], COLUMN_BLOCK) if streamed else (axis, ROW_BLOCK)
+    return TransposeSchedule(turned[0], side, axis, side, block_axis, max(side, block // size), side if weight > INLINE_WEIGHT else 0)
+
+
+def _rows_collide(stage: Stage, turned: Axis, streamed: bool) -> bool:
+    """Whether the rows of a tile lie in few cache sets, as stored or, where they are in cache, as loaded."""
+    last, values = stage.axes[-1][0], [put.value for put in stage.puts]
+    pitches = [put.index.coefficient(turned[0]) * put.value.dtype.itemsize for put in stage.puts]
+    if not streamed:
+        pitches += [e.attr[1].coefficient(last) * e.dtype.itemsize for e in ex.topological(values)
+                    if e.op == "load" and e.attr[1].coefficient(turned[0]) == 1]
+    return turned[1] >= TILE and any(pitch and pitch % SET_PERIOD == 0 for pitch in pitches)
 
 
 def sweep_schedule(stage: Stage, axis: Axis, width: int, levels: Callable[[int], int]) -> SweepSchedule | None:

@@ -213,7 +213,8 @@ def schedule_is_legal(kernel: Kernel, schedule: Schedule) -> None:
             kept = dict(stage.axes)
             if stage.reduces or plan.down == plan.axis or not {plan.down, plan.axis} <= set(kept) or plan.block_axis not in (plan.down, plan.axis):
                 _fail("schedule_is_legal", f"{where} stage {s}", plan.text(), "two kept axes of a stage that only stores, and blocks of one of them")
-            if min(plan.height, plan.block) < 1 or plan.block % (plan.height if plan.block_axis == plan.down else plan.width):
+            inner, outer = (plan.height, plan.width) if plan.block_axis == plan.down else (plan.width, plan.height)
+            if min(plan.height, plan.block) < 1 or plan.staged < 0 or plan.block % inner or plan.staged % outer:
                 _fail("schedule_is_legal", f"{where} stage {s}", plan.text(), "tiles of at least 1 x 1, and whole ones in a block")
         if isinstance(plan, SweepSchedule):
             if not stage.reduces or len(stage.over) != 1 or plan.axis not in dict(stage.axes):

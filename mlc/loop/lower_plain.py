@@ -35,18 +35,21 @@ def cut(fresh: Fresh, name: str, extent: int, size: int, start: Affine, body: Ca
 
 # --------------------------------------------------------------------------- transposes
 class Transposed:
-    """for blocks, for tiles: unroll `down` { vector `axis` { the stage } }, which code generation loads along `down`."""
+    """for blocks, for tiles: unroll `down` { vector `axis` { the stage } }, which code generation loads along `down`. Staged: tiles of what
+    is turned go to scratch, then for rows of it: vector `axis` { the stage }."""
 
     def __init__(self, stage: Stage, plan: TransposeSchedule, fresh: Fresh, buffer_name: Fresh):
-        self.stage, self.plan, self.fresh, self.buffer_name = stage, plan, fresh, buffer_name
+        self.stage, self.plan, self.fresh = stage, plan, fresh
         self.extents = dict(stage.axes)
         self.turned: dict[Expr, Buffer] = {}
-        self.scratch: list[Buffer] = []
         if plan.staged:
+            rows, columns = (plan.block, plan.staged) if plan.block_axis == plan.down else (plan.staged, plan.block)
             for e in ex.topological([p.value for p in stage.puts]):
                 if e.op == "load" and abs(e.attr[1].coefficient(plan.axis)) > 1 and e.attr[1].coefficient(plan.down) == 1:
-                    self.turned[e] = Buffer(buffer_name("turned"), e.dtype, plan.height * plan.width, "scratch")
-            self.scratch = list(self.turned.values())
+                    # A tile more a row, so that rows do not share cache sets.
+                    self.turned[e] = Buffer(buffer_name("turned"), e.dtype, rows * (columns + plan.width), "scratch")
+            self.pitch = columns + plan.width
+        self.scratch = list(self.turned.values())
 
     def run(self, at: At) -> list[Stmt]:
         """The loops over both axes; `at` holds the other axes of the stage."""
@@ -55,28 +58,48 @@ class Transposed:
         (inner, step), (outer, other) = (down, axis) if p.block_axis == p.down else (axis, down)
 
         def block(base: Affine, size: int) -> list[Stmt]:
-            return cut(self.fresh, outer, self.extents[outer], other, Affine(), lambda o, count: cut(
-                self.fresh, inner, size, step, base, lambda i, steps: self.tile({**at}, {inner: (i, steps), outer: (o, count)})))
-        return cut(self.fresh, inner, self.extents[inner], p.block, Affine(), block)
+            if self.turned:
+                return self.cut(outer, self.extents[outer], p.staged, Affine(), lambda o, count: self.through(at, {inner: (base, size), outer: (o, count)}))
+            return self.cut(outer, self.extents[outer], other, Affine(), lambda o, count: self.cut(
+                inner, size, step, base, lambda i, steps: self.tile(at, {inner: (i, steps), outer: (o, count)})))
+        return self.cut(inner, self.extents[inner], p.block, Affine(), block)
 
-    def tile(self, at: dict[str, Affine], place: Mapping[str, tuple[Affine, int]]) -> list[Stmt]:
-        (rows, height), (columns, width) = place[self.plan.down], place[self.plan.axis]
-        found: list[Stmt] = []
+    def cut(self, name: str, extent: int, size: int, start: Affine, body: Callable[[Affine, int], list[Stmt]]) -> list[Stmt]:
+        return cut(self.fresh, name, extent, size, start, body)
+
+    def nest(self, kind: str, height: int, width: int, body: Callable[[Affine, Affine], Sequence[Stmt]]) -> For:
+        """Rows of lanes; `body` is given the row and the column."""
         r, c = self.fresh(self.plan.down), self.fresh(self.plan.axis)
-        spot = variable(r, self.plan.width) + variable(c)
+        return For(r, height, (For(c, width, tuple(body(variable(r), variable(c))), "vector", self.plan.width),), kind)
 
-        def nest(r: str, c: str, kind: str, body: Sequence[Stmt]) -> For:
-            return For(r, height, (For(c, width, tuple(body), "vector", self.plan.width),), kind)
-        if self.turned:
-            here = {**at, self.plan.down: rows + variable(r), self.plan.axis: columns + variable(c)}
-            found.append(nest(r, c, "unroll", [Store(b.name, spot, v) for b, v in zip(self.turned.values(), rebase(list(self.turned), here))]))
-            r, c = self.fresh(self.plan.down), self.fresh(self.plan.axis)
-            spot = variable(r, self.plan.width) + variable(c)
-        here = {**at, self.plan.down: rows + variable(r), self.plan.axis: columns + variable(c)}
-        staged = {e.attr: load(b.name, e.dtype, spot) for e, b in self.turned.items()}
+    def stores(self, at: At, rows: Affine, columns: Affine, staged: Mapping[tuple, Expr]) -> list[Stmt]:
+        """The stage at a place, where loads in `staged` are replaced."""
+        here = {**at, self.plan.down: rows, self.plan.axis: columns}
         values = rebase([put.value for put in self.stage.puts], here, (lambda name, old, new: staged.get((name, old))) if staged else None)
-        stores = [Store(p.target, p.index.substitute(here), v) for p, v in zip(self.stage.puts, values)]
-        return [*found, nest(r, c, "serial" if self.turned else "unroll", stores)]
+        return [Store(p.target, p.index.substitute(here), v) for p, v in zip(self.stage.puts, values)]
+
+    def tile(self, at: At, place: Mapping[str, tuple[Affine, int]]) -> list[Stmt]:
+        (rows, height), (columns, width) = place[self.plan.down], place[self.plan.axis]
+        return [self.nest("unroll", height, width, lambda r, c: self.stores(at, rows + r, columns + c, {}))]
+
+    def through(self, at: At, place: Mapping[str, tuple[Affine, int]]) -> list[Stmt]:
+        """A block through scratch: tiles along `down` first, as long pieces of what is turned are read."""
+        p = self.plan
+        (rows, height), (columns, width) = place[p.down], place[p.axis]
+
+        def turn(r0: Affine, tall: int, c0: Affine, wide: int) -> list[Stmt]:
+            def moved(r: Affine, c: Affine) -> list[Stmt]:
+                here = {**at, p.down: rows + r0 + r, p.axis: columns + c0 + c}
+                spot = (r0 + r) * self.pitch + c0 + c
+                return [Store(b.name, spot, v) for b, v in zip(self.turned.values(), rebase(list(self.turned), here))]
+            return [self.nest("unroll", tall, wide, moved)]
+        tiles = self.cut(p.axis, width, p.width, Affine(), lambda c0, wide: self.cut(
+            p.down, height, p.height, Affine(), lambda r0, tall: turn(r0, tall, c0, wide)))
+
+        def stored(r: Affine, c: Affine) -> list[Stmt]:
+            staged = {e.attr: load(b.name, e.dtype, r * self.pitch + c) for e, b in self.turned.items()}
+            return self.stores(at, rows + r, columns + c, staged)
+        return [*tiles, self.nest("serial", height, width, stored)]
 
 
 # --------------------------------------------------------------------------- sums down columns

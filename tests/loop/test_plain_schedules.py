@@ -80,7 +80,7 @@ def test_a_tiled_transpose_moves_every_element(target, dtype, rows, columns, sid
     np.testing.assert_array_equal(found.reshape(rows, columns), given.reshape(columns, rows).T)
 
 
-@pytest.mark.parametrize("staged", (False, True))
+@pytest.mark.parametrize("staged", (0, 16, 32))
 @pytest.mark.parametrize("block_axis", ("i", "j"))
 def test_a_formula_on_transposed_elements(staged, block_axis):
     kernel = transposing(33, 45, dt.f32, lambda x: x * 2.0 + 1.0)
@@ -101,6 +101,26 @@ def test_a_transpose_is_scheduled_by_tiles_and_a_copy_is_not():
     assert transpose_schedule(copy, 16, 0, False) is None
     narrow = transposing(64, 3, dt.f32).stages[0]
     assert transpose_schedule(narrow, 16, 0, False) is None
+
+
+@pytest.mark.parametrize("rows,columns,staged", ((1024, 1024, 64), (1024, 1000, 64), (1000, 1024, 64), (1000, 776, 0), (128, 128, 0)))
+def test_rows_that_share_cache_sets_go_through_scratch(rows, columns, staged):
+    assert schedule_for(transposing(rows, columns, dt.f32), 64, 32).stages[0].staged == staged
+
+
+def test_scratch_rows_of_a_transpose_are_no_power_of_two_apart():
+    loops = lower(transposing(1024, 1024, dt.f32), Schedule((TransposeSchedule("i", 16, "j", 16, "j", 128, 64),)))
+    (scratch,) = (b for b in loops.buffers if b.role == "scratch")
+    assert scratch.size == 64 * (128 + 16)
+
+
+@pytest.mark.parametrize("target", machine.runnable_targets())
+@pytest.mark.parametrize("dtype", (dt.f32, dt.f64, dt.i8, dt.bf16), ids=str)
+@pytest.mark.parametrize("block_axis", ("i", "j"))
+def test_blocks_through_scratch_move_every_element(dtype, target, block_axis):
+    kernel = transposing(75, 101, dtype)
+    given, found = through_levels(kernel, Schedule((TransposeSchedule("i", 16, "j", 16, block_axis, 32, 48),)), target)
+    np.testing.assert_array_equal(found.reshape(75, 101), given.reshape(101, 75).T)
 
 
 # --------------------------------------------------------------------------- sums down columns
@@ -167,7 +187,7 @@ def test_a_stream_that_is_read_is_refused():
 
 # --------------------------------------------------------------------------- text
 @pytest.mark.parametrize("schedule", (
-    Schedule((TransposeSchedule("j0", 16, "j1", 8, "j1", 128),)), Schedule((TransposeSchedule("j0", 16, "j1", 16, "j0", 256, True),)),
+    Schedule((TransposeSchedule("j0", 16, "j1", 8, "j1", 128),)), Schedule((TransposeSchedule("j0", 16, "j1", 16, "j0", 256, 32),)),
     Schedule((SweepSchedule("j1", 64, 4, 2048), StageSchedule("j0", 16))), Schedule((StageSchedule("j0", 16),), streams=("o0", "o1")),
     Schedule((StageSchedule("j0", 16),), parallel=(("j0", 64),), streams=("o0",))), ids=lambda s: s.text())
 def test_schedules_of_plain_stages_read_back(schedule):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.dataclass import dataclass, replace
 from mlc.core.dtype import DType, parse_dtype
@@ -166,7 +167,8 @@ def tile_schedule(dot: Dot, vector_bytes: int, registers: int, words: bool = Fal
     if min(rows, columns) < 1:
         return TileSchedule(1, 1, width)
     if words and worth_words(dot) and (parts := word_parts(dot)):
-        m, n = _best_tile(replace(dot, k=(dot.k[0], -(-depth // per_word(parts)))), width, registers, True)
+        width = max(1, vector_bytes // dt.i32.itemsize)
+        m, n = _best_tile(replace(dot, dtype=dt.i32, k=(dot.k[0], -(-depth // per_word(parts)))), width, registers, True)
         return TileSchedule(m, n, width, 0, "b" if reads_words(dot, parts) else "ab", heavy and m * -(-n // width) > 2, parts)
     m, n = _best_tile(dot, width, registers, "b" in pack)
     staged = depth > DOT_CHUNK or (heavy and m * -(-n // width) > 2)

@@ -231,7 +231,7 @@ def _words_fit(dot: Dot, plan: TileSchedule, where: str) -> None:
     parts = tuple(part.name for part in plan.parts)
     fit = {narrow[0], narrow[1]} <= {"i8", "u8", "i16"} if parts == ("i16", "i16") else (
         parts in (("u8", "i8"), ("i8", "u8")) and narrow[0] in ("i8", "u8") and narrow[1] == parts[1])
-    if not fit or dot.dtype.name != "i32" or plan.stream:
+    if not fit or dot.dtype.name not in ("i32", "i8", "u8") or plan.stream:
         _fail("schedule_is_legal", where, f"parts {' '.join(parts)} for {narrow[0]} times {narrow[1]} in {dot.dtype}",
               "parts that hold both sides, no stream")
 

@@ -2,7 +2,8 @@
 
 CPUs multiply the parts of two words and add all products to an i32 (vpdpbusd: four u8 times i8; vpdpwssd: two i16 times i16). Sums of
 integers wrap, so they have the same bits in any order. Where both sides are u8, or both i8, the left one is moved by 128, which changes
-its sign bit only: a * b = (a - 128) * b + 128 * b for u8, and a sum over b alone sets it right.
+its sign bit only: a * b = (a - 128) * b + 128 * b for u8, and a sum over b alone sets it right. Sums that wrap in bytes are the low bytes
+of those that wrap in words.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ SIGNS = -0x7F7F7F80
 
 
 def narrow(operand: Expr) -> Expr | None:
-    """The narrow integer that an i32 operand is converted from."""
+    """A byte, or the narrow integer that an i32 operand is converted from."""
+    if operand.dtype in (dt.i8, dt.u8):
+        return operand
     if operand.op == "convert" and operand.dtype is dt.i32 and operand.args[0].dtype in (dt.i8, dt.u8, dt.i16):
         return operand.args[0]
     return None
@@ -32,7 +35,7 @@ def narrow(operand: Expr) -> Expr | None:
 def word_parts(dot: Dot) -> Parts | None:
     """The parts of words that hold the operands of a contraction; None where they fit none."""
     sides = [narrow(operand) for operand in (dot.a, dot.b)]
-    if dot.dtype is not dt.i32 or None in sides:
+    if dot.dtype not in (dt.i32, dt.i8, dt.u8) or None in sides:
         return None
     left, right = (side.dtype for side in sides)
     if dt.i16 in (left, right):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.affine import Affine
 from mlc.core.expr import Expr
@@ -36,6 +37,7 @@ class DotLoops:
 
     def __init__(self, dot: Dot, plan: TileSchedule, fresh: Callable[[str], str], buffer_name: Callable[[str], str]):
         self.dot, self.plan, self.fresh, self.buffer_name = dot, plan, fresh, buffer_name
+        self.dtype = dt.i32 if plan.parts else dot.dtype  # of the sums
         (self.m, self.rows), (self.n, self.columns), (self.k, self.depth) = dot.m, dot.n, dot.k
         self.chunk = dot_chunk(self.depth)
         self.deep = self.depth > self.chunk and not plan.parts
@@ -48,7 +50,7 @@ class DotLoops:
         self.right = self._buffer("b", self.depth * n) if "b" in plan.pack and not plan.parts else ""
 
     def _buffer(self, name: str, size: int) -> str:
-        self.scratch.append(Buffer(self.buffer_name(name), self.dot.dtype, size, "scratch"))
+        self.scratch.append(Buffer(self.buffer_name(name), self.dtype, size, "scratch"))
         return self.scratch[-1].name
 
     def run(self, kind: str = "serial") -> list[Stmt]:
@@ -72,7 +74,7 @@ class DotLoops:
         return For(var, count, tuple(body(_at(var))), *(("vector", width) if width > 1 else ()))
 
     def _load(self, buffer: str, index: Affine) -> Expr:
-        return load(buffer, self.dot.dtype, index)
+        return load(buffer, self.dtype, index)
 
     def _stores(self, row: Affine, column: Affine) -> list[Stmt]:
         """What is stored of var(dot.name), which is the sum at this row and column."""
@@ -89,7 +91,7 @@ class DotLoops:
         def at(row: Affine, width: int) -> For:
             def body(c: Affine) -> list[Stmt]:
                 total = self._load(self.sums, row * columns[1] + c)
-                return [Decl(self.dot.name, self.dot.dtype, width, total), *self._stores(rows[0] + row, columns[0] + c)]
+                return [Decl(self.dot.name, self.dot.dtype, width, ex.convert(total, self.dot.dtype)), *self._stores(rows[0] + row, columns[0] + c)]
             return self._lanes("c", columns[1], body, width)
         width = self.plan.width * WIDE
         if rows[1] == 1:

@@ -37,16 +37,15 @@ class WordLoops(DotLoops):
         return copied + self._blocks("nt", self.columns, self.plan.n, self._panel, kind)
 
     # ----------------------------------------------------------------- words
-    def _word(self, side: int, at: dict[str, Affine], step: Affine, count: int, columns: Span | None = None) -> Expr:
-        """The word of steps of k from `step` words on; `count` are there."""
+    def _word(self, side: int, at: dict[str, Affine], step: Affine, count: int, place: tuple[Span, Affine] | None = None) -> Expr:
+        """The word of steps of k from `step` words on; `count` are there. `place`: columns that may be a panel, and which of them."""
         found = []
         for piece in range(count):
             k = step * self.per + piece
-            places = {**at, self.k: k}
             loads = None
-            if columns is not None and self.dot.panels:
-                loads = lambda name, index, moved, k=k: self._in_panel(name, index, columns, k, at[self.n] - columns[0])
-            found += rebase([self.sides[side]], places, loads)
+            if place and self.dot.panels:
+                loads = lambda name, index, moved, k=k: self._in_panel(name, index, place[0], k, place[1])
+            found += rebase([self.sides[side]], {**at, self.k: k}, loads)
         return word(found, self.plan.parts)
 
     def _steps(self, name: str, body: Callable[[Affine, int], list[Stmt]]) -> list[Stmt]:
@@ -83,9 +82,9 @@ class WordLoops(DotLoops):
     def _pack_right(self, columns: Span) -> list[Stmt]:
         """The panel of b: word k of column c at k * columns + c; and what is to be added because a is moved."""
         found = self._copied(columns[1], 1, self.n, lambda step, c, count: [
-            Store(self.right, step * columns[1] + c, self._word(1, {self.n: columns[0] + c}, step, count, columns))])
+            Store(self.right, step * columns[1] + c, self._word(1, {self.n: columns[0] + c}, step, count, (columns, c)))])
         if self.moved:
-            name, dtype = self.fresh(self.dot.name + ".s"), self.dot.dtype
+            name, dtype = self.fresh(self.dot.name + ".s"), self.dtype
             total = ex.make("neg", dtype, (ex.var(name, dtype),))
             found.append(self._words(name, 1, columns[1], ex.const(SIGNS, dtype), [Store(self.moved, _at("c"), total)]))
         return found
@@ -93,19 +92,19 @@ class WordLoops(DotLoops):
     # ----------------------------------------------------------------- tiles
     def _words(self, name: str, rows: int, columns: int, a: Expr, body: list[Stmt]) -> Tile:
         b = self._load(self.right, _at("k") * columns + _at("c"))
-        return Tile(name, self.dot.dtype, "r", rows, "c", columns, "k", self.words, self.plan.width, a, b, tuple(body), self.plan.parts)
+        return Tile(name, self.dtype, "r", rows, "c", columns, "k", self.words, self.plan.width, a, b, tuple(body), self.plan.parts)
 
     def _tile(self, rows: Span, columns: Span) -> list[Stmt]:
-        dtype, row = self.dot.dtype, rows[0] + _at("r")
+        dtype, row, own = self.dtype, rows[0] + _at("r"), self.dtype is self.dot.dtype
         a = self._load(self.left, self._left_place(row, _at("k"))) if self.left else self._word(0, {self.m: row}, _at("k"), self.per)
         if self.moved:
             a = ex.make("xor", dtype, (a, ex.const(SIGNS, dtype)))
-        name = self.fresh(self.dot.name + ".p") if self.sums or self.moved else self.dot.name
+        name = self.fresh(self.dot.name + ".p") if self.sums or self.moved or not own else self.dot.name
         total = ex.var(name, dtype)
         if self.moved:
             total = ex.make("add", dtype, (total, self._load(self.moved, _at("c"))))
         if self.sums:
             body: list[Stmt] = [Store(self.sums, _at("r", columns[1]) + _at("c"), total)]
             return [self._words(name, rows[1], columns[1], a, body), *self._finish(rows, columns)]
-        body = [Decl(self.dot.name, dtype, self.plan.width, total)] if self.moved else []
+        body = [] if name == self.dot.name else [Decl(self.dot.name, self.dot.dtype, self.plan.width, ex.convert(total, self.dot.dtype))]
         return [self._words(name, rows[1], columns[1], a, [*body, *self._stores(row, columns[0] + _at("c"))])]

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from mlc.core import expr as ex
 from mlc.core.affine import ZERO, Affine
 from mlc.core.dataclass import dataclass, field
-from mlc.core.dtype import DType
 from mlc.core.expr import Expr
 from mlc.graph.graph import Graph
 from mlc.kernel.ir import Axis, Put, Reduce
@@ -124,7 +123,7 @@ def _dot_root(graph: Graph, inliner: Inliner, n: int) -> RootExpr:
     def index(side: int) -> tuple[Affine, ...]:
         return tuple(ZERO if sizes[name] == 1 else Affine(0, ((name, 1),)) for name in names[side])
 
-    acc = _accumulator(node.type.dtype)
+    acc = ex.dt.f32 if node.type.dtype.is_half else node.type.dtype
     a, b = (ex.convert(inliner.read(operand, index(side)), acc) for side, operand in enumerate(node.inputs))
     axes = tuple((name, sizes[name]) for group in groups for name in group)
     if _is_matvec(b, groups) or any(sizes[name] == 0 for name in groups[3]):
@@ -133,13 +132,6 @@ def _dot_root(graph: Graph, inliner: Inliner, n: int) -> RootExpr:
         reduce = Reduce(names, (acc,), (ex.const(0, acc),), (a * b,), combine)
         return RootExpr(n, REDUCE, axes, groups[3], reduce=reduce, finish=ex.convert(ex.var(names[0], acc), node.type.dtype))
     return RootExpr(n, DOT, axes, groups[3], a=a, b=b, groups=tuple(groups))
-
-
-def _accumulator(dtype: DType) -> DType:
-    """What a contraction adds up in: sums of bytes wrap to the same bits from wider ones, which CPUs multiply faster."""
-    if dtype.is_half:
-        return ex.dt.f32
-    return ex.dt.i32 if dtype in (ex.dt.i8, ex.dt.u8) else dtype
 
 
 def _is_matvec(b: Expr, groups: Sequence[tuple[str, ...]]) -> bool:

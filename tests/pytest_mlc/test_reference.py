@@ -11,7 +11,7 @@ from mlc.graph import parse_graph
 from mlc.graph.interpreter import apply_node
 from pytest_mlc import canonical
 from pytest_mlc.oracle import judge
-from pytest_mlc.reference import Reference, render, run_jax
+from pytest_mlc.reference import Reference, kept_programs, render, run_jax
 from pytest_mlc.service import run_request
 
 
@@ -103,3 +103,29 @@ def test_jax_and_the_referee_agree_on_generated_graphs():
     finally:
         reference.stop()
     assert not found
+
+
+def test_programs_that_ops_share_are_kept_for_the_next_campaign(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLC_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    x = np.linspace(0.5, 2, 12).astype(np.float32).reshape(3, 4)
+    graph = parse_graph("graph @main(%x: f32[3,4]) -> (f32[3,4], f32[2,3]) {\n  %0 = exp %x : f32[3,4]\n"
+                        "  %1 = slice %x {start=[0,0], limit=[2,3], strides=[1,1]} : f32[2,3]\n  return %0, %1\n}")
+    answers, kept = [], []
+    for _ in range(2):
+        reference = Reference()
+        try:
+            answers.append(reference.ask(run_request(graph, [x]), 60)["outputs"])
+        finally:
+            reference.stop()
+        kept.append(sorted(path.name for path in tmp_path.glob("fuzz-reference-*/*-cache")))
+    assert kept[0] == kept[1] and len(kept[0]) == 1  # not the slice, which has a shape of its own
+    assert all(np.array_equal(a, b) for a, b in zip(*answers))
+
+
+def test_nothing_is_kept_without_a_cache_or_where_the_user_says_where(monkeypatch):
+    monkeypatch.setenv("MLC_CACHE", "0")
+    assert kept_programs() == {}
+    monkeypatch.setenv("MLC_CACHE", "1")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/somewhere")
+    assert kept_programs() == {}

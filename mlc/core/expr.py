@@ -61,8 +61,15 @@ class Expr:
     def __ge__(self, other): return binary("ge", self, other)
 
 
-# Hash-consing makes structural equality identity; weak values let a dropped kernel free its expressions.
-_interned: weakref.WeakValueDictionary[tuple, Expr] = weakref.WeakValueDictionary()
+class _Interned(weakref.ref):
+    """A weak reference that knows its key."""
+
+    __slots__ = ("key",)
+
+
+# Hash-consing makes structural equality identity; weak values let a dropped kernel free its expressions. (`WeakValueDictionary`
+# does the same in three times the time.)
+_interned: dict[tuple, _Interned] = {}
 
 COMPARES = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 UNARY = frozenset({"neg", "abs", "sqrt", "floor", "ceil", "rint", "trunc", "not"})
@@ -74,12 +81,19 @@ LEAVES = frozenset({"const", "arg", "load", "index", "var"})
 def make(op: str, dtype: DType, args: tuple[Expr, ...] = (), attr: object = None) -> Expr:
     """The one node with these fields."""
     key = (op, dtype, tuple(map(id, args)), attr)
-    found = _interned.get(key)
+    reference = _interned.get(key)
+    found = reference() if reference is not None else None
     if found is None:
         found = Expr()
         found.op, found.dtype, found.args, found.attr = op, dtype, args, attr
-        _interned[key] = found
+        reference = _interned[key] = _Interned(found, _forget)
+        reference.key = key
     return found
+
+
+def _forget(reference: _Interned, interned: dict[tuple, _Interned] = _interned) -> None:
+    if interned.get(reference.key) is reference:  # a new node may have taken the key
+        del interned[reference.key]
 
 
 _PACK = {16: "<H", 32: "<I", 64: "<Q"}
@@ -88,6 +102,8 @@ _PACK = {16: "<H", 32: "<I", 64: "<Q"}
 def float_bits(value: float, dtype: DType) -> int:
     """The bit pattern of `value` rounded to `dtype`."""
     if dtype is dt.f32:
+        if abs(value) < 3.4e38:  # `struct` refuses what rounds to an infinity
+            return struct.unpack("<I", struct.pack("<f", value))[0]
         with np.errstate(all="ignore"):
             return int(np.float32(value).view(np.uint32))
     if dtype is dt.f64:
@@ -228,10 +244,11 @@ def topological(roots: Iterable[Expr]) -> list[Expr]:
     while stack:
         node = stack[-1]
         if node not in done:
-            pending = [a for a in node.args if a not in done]
-            if pending:
-                stack.extend(pending[::-1])
-                continue
+            if node.args:
+                pending = [a for a in node.args if a not in done]
+                if pending:
+                    stack.extend(pending[::-1])
+                    continue
             done.add(node)
             order.append(node)
         stack.pop()
@@ -241,15 +258,22 @@ def topological(roots: Iterable[Expr]) -> list[Expr]:
 def substitute(roots: Sequence[Expr], leaf: Callable[[Expr], Expr | None]) -> list[Expr]:
     """The roots with each leaf for which `leaf(node)` is not None replaced by it; shared parts stay shared."""
     new: dict[Expr, Expr] = {}
-    for node in topological(roots):
-        replaced = leaf(node) if node.op in LEAVES else None
-        if replaced is not None:
-            new[node] = replaced
-        elif not node.args:
-            new[node] = node
-        else:
-            args = tuple(new[a] for a in node.args)
-            new[node] = node if args == node.args else make(node.op, node.dtype, args, node.attr)
+    stack = list(roots)[::-1]
+    while stack:  # `topological`, in one walk
+        node = stack[-1]
+        if node not in new:
+            args = node.args
+            if not args:
+                replaced = leaf(node)
+                new[node] = node if replaced is None else replaced
+            else:
+                pending = [a for a in args if a not in new]
+                if pending:
+                    stack.extend(pending[::-1])
+                    continue
+                moved = tuple([new[a] for a in args])
+                new[node] = node if moved == args else make(node.op, node.dtype, moved, node.attr)
+        stack.pop()
     return [new[root] for root in roots]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mlc.core import expr as ex
-from mlc.core.affine import Affine
+from mlc.core.affine import ZERO, Affine, variable
 from mlc.core.dataclass import replace
 from mlc.core.expr import Expr, make
 from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Put, Stage
@@ -34,7 +34,7 @@ def rebase(exprs: Sequence[Expr], axes: Mapping[str, Affine], loads: Callable[[s
 
 def renaming(names: Mapping[str, str]) -> dict[str, Affine]:
     """Axis names as the mapping that `rebase` takes."""
-    return {old: Affine(0, ((new, 1),)) for old, new in names.items()}
+    return {old: variable(new) for old, new in names.items()}
 
 
 def rebase_put(put: Put, axes: Mapping[str, Affine], loads: Callable | None = None) -> Put:
@@ -63,24 +63,9 @@ def all_collapsible(exprs: Sequence[Expr], indices: Sequence[Affine], axes: Sequ
     return all(collapsible(index, axes) for index in (*loads, *indices))
 
 
-def collapse_index(index: Affine, axes: Sequence[Axis], new: str) -> Affine:
-    """The access with collapsible `axes` replaced by the one axis `new`."""
-    if not axes:
-        return index
-    names = {name for name, _ in axes}
-    step = index.coefficient(axes[-1][0])
-    return Affine(index.offset, [t for t in index.terms if t[0] not in names] + [(new, step)])
-
-
-def collapse(exprs: Sequence[Expr], axes: Sequence[Axis], new: str) -> list[Expr]:
-    """The expressions with collapsible `axes` replaced by the one axis `new`."""
-    def leaf(node: Expr) -> Expr | None:
-        if node.op == "load":
-            return make("load", node.dtype, (), (node.attr[0], collapse_index(node.attr[1], axes, new)))
-        if node.op == "index" and axes and node.attr == axes[-1][0]:
-            return ex.index(new)
-        return None
-    return ex.substitute(exprs, leaf) if axes else list(exprs)
+def collapsing(axes: Sequence[Axis], new: str) -> dict[str, Affine]:
+    """Collapsible axes, outer first, as one axis: the mapping that `rebase` takes. An access steps through them as through the last one."""
+    return {name: variable(new) if (name, extent) == axes[-1] else ZERO for name, extent in axes}
 
 
 def place_axis(stage: Stage | Dot | Attend, axis: str, place: Affine, size: int) -> Stage | Dot | Attend:

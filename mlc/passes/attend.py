@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mlc.core import expr as ex
 from mlc.core.dims import TensorType
 from mlc.graph.graph import Graph
-from mlc.kernel.axes import all_collapsible, collapse, collapse_index, rebase, rebase_put, renaming
+from mlc.kernel.axes import all_collapsible, collapsing, rebase, rebase_put, renaming
 from mlc.kernel.ir import Attend, Axis, Put, Stage
 from mlc.passes.access import Inliner, loads_of
 from mlc.passes.attention import Attention, ScoreInliner
@@ -61,28 +61,25 @@ def attend_kernel(graph: Graph, group, escapes: set[int]) -> tuple[list, tuple[A
     free, rows = _queries(root, puts)
     query, key, score = root.a, root.b, root.value
     values, indices = [p.value for p in puts], [p.index for p in puts]
-    axes: dict[str, Axis] = {}
-    query, score, *values = collapse([query, score, *values], free, "m")
-    indices = [collapse_index(i, free, "m") for i in indices]
     extent = 1
     for _, size in free:
         extent *= size
-    axes["m"] = ("m", extent)
+    axes: dict[str, Axis] = {"m": ("m", extent)}
     stages: list[Stage | Attend] = []
     scratch = {}
     if any(e.attr[1].coefficient(c) not in (0, 1) for e in loads_of([value]) for c, _ in _axis(attention.sizes, "c")):
         stage, value, scratch["sv"] = _pack(value, [*_axis(attention.sizes, "n"), *_axis(attention.sizes, "c")], "sv")
         stages.append(stage)
+    names = renaming({row: f"i{p}" for p, (row, _) in enumerate(rows)})
+    moved = {**names, **collapsing(free, "m")}
     for prefix in "nkc":
         old = _axis(attention.sizes, prefix)
-        query, key, score, value, *values = collapse([query, key, score, value, *values], old, prefix)
-        indices = [collapse_index(i, old, prefix) for i in indices]
+        moved.update(collapsing(old, prefix))
         axes[prefix] = (prefix, old[0][1] if old else 1)
-    names = renaming({row: f"i{p}" for p, (row, _) in enumerate(rows)})
-    query, key, score, value = rebase([query, key, score, value], names)
+    query, key, score, value, *values = rebase([query, key, score, value, *values], moved)
     (score,) = ex.replace([score], {ex.var(_DOT, acc): ex.var(f"{name}.s", acc)})
     (weight,) = ex.replace([weight], {ex.var("distance", acc): ex.var(f"{name}.x", acc)})
-    stored = tuple(rebase_put(Put(p.target, i, v), names) for p, i, v in zip(puts, indices, values))
+    stored = tuple(Put(p.target, i.substitute(moved), v) for p, i, v in zip(puts, indices, values))
     stages = [Stage(s.axes, (), (), tuple(rebase_put(p, names) for p in s.puts)) for s in stages]
     stages.append(Attend(name, acc, *(axes[a] for a in "mnkc"), query, key, score, weight, value, stored))
     return stages, tuple((f"i{p}", e) for p, (_, e) in enumerate(rows)), scratch

@@ -14,7 +14,7 @@ from mlc.core.affine import Affine
 from mlc.core.dims import TensorType
 from mlc.core.expr import Expr, make
 from mlc.graph.graph import Graph
-from mlc.kernel.axes import all_collapsible, collapse, collapse_index, rebase, rebase_put, renaming
+from mlc.kernel.axes import all_collapsible, collapsing, rebase, rebase_put, renaming
 from mlc.kernel.ir import Axis, Dot, Put, Stage
 from mlc.passes.rootexpr import RootExpr
 
@@ -97,16 +97,15 @@ def dot_kernel(graph: Graph, group, escapes: set[int]) -> tuple[list, tuple[Axis
     if not _one_loop(b, axes.k, axes.n):
         stage, b, scratch["sb"] = _pack(b, [*axes.k, *axes.n], "sb")
         stages.append(stage)
-    extents = {}
+    names = {name: f"i{p}" for p, (name, _) in enumerate(axes.batch)}
+    rows = renaming(names)
+    stages = [Stage(s.axes, (), (), tuple(rebase_put(p, rows) for p in s.puts)) for s in stages]
+    extents, moved = {}, dict(rows)
     for which in ("m", "n", "k"):
         old = getattr(axes, which)
         extents[which] = math.prod(e for _, e in old)
-        a, b, *values = collapse([a, b, *values], old, which)
-        indices = [collapse_index(i, old, which) for i in indices]
-    names = {name: f"i{p}" for p, (name, _) in enumerate(axes.batch)}
-    rows = renaming(names)
-    a, b = rebase([a, b], rows)
-    stages = [Stage(s.axes, (), (), tuple(rebase_put(p, rows) for p in s.puts)) for s in stages]
-    new_puts = tuple(rebase_put(Put(p.target, i, v), rows) for p, i, v in zip(puts, indices, values))
+        moved.update(collapsing(old, which))
+    a, b, *values = rebase([a, b, *values], moved)
+    new_puts = tuple(Put(p.target, i.substitute(moved), v) for p, i, v in zip(puts, indices, values))
     stages.append(Dot(f"acc{dot.node}", a.dtype, ("m", extents["m"]), ("n", extents["n"]), ("k", extents["k"]), a, b, new_puts))
     return stages, tuple((names[name], e) for name, e in axes.batch), scratch

@@ -19,7 +19,7 @@ from mlc.graph.graph import Graph
 from mlc.kernel.tiling import paths as contraction_paths
 from pytest_mlc.child import ChildError
 from pytest_mlc.service import Service, read_graph, run_request
-from pytest_mlc.variants import SAID, VARIANTS, same_bits
+from pytest_mlc.variants import SAID, VARIANTS, affordable, same_bits
 
 # Seconds that compiling and running one case may take.
 TIMEOUT = float(os.environ.get("MLC_FUZZ_TIMEOUT", "30"))
@@ -61,7 +61,7 @@ def _run(graph: Graph, request: dict) -> Iterator[dict]:
     with poisoned_outputs():
         outputs = [np.asarray(o) for o in exe.run(request["args"])]
     answer = {"outputs": outputs, "passes": [p.name for p in exe.pass_log if p.changed], "paths": paths_of(exe)}
-    variant = request.get("variant") or NATIVE
+    variant = affordable(request.get("variant") or NATIVE, exe)
     varied = exe.run(request["args"])
     if variant != NATIVE and same_bits(outputs, varied):
         varied = VARIANTS[variant](exe, request["args"])

@@ -9,7 +9,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from mlc.core import dtype as dt
 from mlc.core import options as opt
+from mlc.core.expr import Expr, topological
+from mlc.loop.ir import Assign, Decl, Fold, For, Stmt, Store, Tile
+
+# What the loop interpreter is given: more takes it seconds, which count as a hang on a busy machine.
+MOST_STEPS = 5000
 
 
 def _again(exe, args: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -56,6 +62,40 @@ def _kernels(exe, args: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 def _loops(exe, args: Sequence[np.ndarray]) -> list[np.ndarray]:
     return exe.stages.run_loops(args)
+
+
+def interpreted_steps(exe) -> int:
+    """What the loop interpreter has to evaluate, in instructions of a vector each (10 us), an exact fma of f64 counting as four."""
+    loops = exe.stages.loops
+    return sum(_steps(loops[step.kernel].body) for step in exe.stages.kernels.steps)
+
+
+def _steps(body: Sequence[Stmt]) -> int:
+    total = 0
+    for stmt in body:
+        match stmt:
+            case For():
+                total += -(-stmt.extent // (stmt.width if stmt.kind == "vector" else 1)) * _steps(stmt.body)
+            case Tile():
+                total += stmt.m * -(-stmt.n // stmt.width) * (stmt.depth * _nodes((stmt.a, stmt.b)) + _steps(stmt.body))
+            case Decl():
+                total += _nodes((stmt.init,))
+            case Assign():
+                total += _nodes(stmt.values)
+            case Store():
+                total += _nodes((stmt.value,))
+            case Fold():
+                total += 8 * _nodes(stmt.combine)  # pairwise
+    return total
+
+
+def _nodes(roots: Sequence[Expr]) -> int:
+    return sum(4 if e.op == "fma" and e.dtype is dt.f64 else 1 for e in topological(roots) if e.args) + 1
+
+
+def affordable(variant: str, exe) -> str:
+    """The variant, or for a program that the loop interpreter would run for long, the kernel interpreter: it takes whole arrays at a time."""
+    return "kernels" if variant == "loops" and interpreted_steps(exe) > MOST_STEPS else variant
 
 
 def _cached(exe, args: Sequence[np.ndarray]) -> list[np.ndarray]:

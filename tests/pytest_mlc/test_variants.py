@@ -9,7 +9,7 @@ from mlc.compile import compile_graph
 from mlc.core.dtype import bf16
 from mlc.graph import parse_graph
 from pytest_mlc.executor import outcome
-from pytest_mlc.variants import SAID, VARIANTS, relaid, same_bits
+from pytest_mlc.variants import SAID, VARIANTS, affordable, interpreted_steps, relaid, same_bits
 
 GRAPH = parse_graph("graph @main(%x: f32[5,9], %y: f32[5,9]) -> f32[9] {\n  %0 = mul %x, %y : f32[5,9]\n"
                     "  %1 = reduce_sum %0 {axes=[0]} : f32[9]\n  return %1\n}")
@@ -52,3 +52,23 @@ def test_signalling_nans_are_compared_without_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert same_bits([quiet], [signalling]) and not same_bits([quiet], [quiet[::-1].copy()])
+
+
+def _erf(rows):
+    return compile_graph(parse_graph(f"graph @main(%x: f64[63,{rows},3]) -> f64[{rows},63,3] {{\n"
+                                     f"  %0 = transpose %x {{perm=[1,0,2]}} : f64[{rows},63,3]\n"
+                                     f"  %1 = erf %0 : f64[{rows},63,3]\n  return %1\n}}"))
+
+
+def test_the_loop_interpreter_is_spared_what_takes_it_seconds():
+    assert affordable("loops", _erf(82)) == "kernels"  # 11 s
+    assert affordable("loops", compile_graph(GRAPH)) == "loops"
+    assert affordable("strided", _erf(82)) == "strided"
+
+
+def test_work_is_estimated_from_the_loops_that_there_are():
+    few, many = interpreted_steps(_erf(2)), interpreted_steps(_erf(8))
+    assert many == 4 * few > 0
+    dot = "graph @main(%x: f32[{0},64], %y: f32[64,32]) -> f32[{0},32] {{\n" \
+          "  %0 = dot_general %x, %y {{contract=([1],[0])}} : f32[{0},32]\n  return %0\n}}"
+    assert interpreted_steps(compile_graph(parse_graph(dot.format(96)))) > 3 * interpreted_steps(compile_graph(parse_graph(dot.format(8))))

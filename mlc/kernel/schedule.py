@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from mlc.core import expr as ex
+from mlc.core import options
 from mlc.core.dataclass import dataclass, replace
 from mlc.core.expr import Expr
 from mlc.core.expr_text import checked_buffer, checked_name
@@ -26,6 +27,7 @@ CHUNK = 64
 # From so many points on a stage is worth the code of four vectors at a time.
 MANY_POINTS = 1 << 15
 # Outputs from this size on don't stay in cache until someone reads them: they are stored past it, which saves reading them first.
+# The option `stream_kb` says it, so that small programs can be made to do it too; this is its default.
 STREAM_BYTES = 1 << 25
 # Rows this short are run `width` at a time, one row a lane.
 SHORT_ROW = 8
@@ -253,8 +255,11 @@ def _streams(kernel: Kernel) -> tuple[str, ...]:
     """Outputs of plain stages that are far larger than the cache and that the kernel doesn't read again."""
     if any(isinstance(s, (Dot, Attend)) for s in kernel.stages):
         return ()
+    large = [p for p in kernel.params if p.role == "out" and p.type.nbytes >= int(options.get("stream_kb")) << 10]
+    if not large:
+        return ()
     read = {e.attr[0] for s in kernel.stages for e in ex.topological(stage_parts(s)[0]) if e.op == "load"}
-    return tuple(p.name for p in kernel.params if p.role == "out" and p.type.nbytes >= STREAM_BYTES and p.name not in read)
+    return tuple(p.name for p in large if p.name not in read)
 
 
 def _in_one_piece(kernel: Kernel, vector_bytes: int, registers: int, words: bool) -> Schedule:

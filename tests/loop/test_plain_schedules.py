@@ -12,6 +12,7 @@ from mlc.core import expr as ex
 from mlc.core.affine import Affine
 from mlc.core.dims import TensorType
 from mlc.core.errors import VerifyError
+from mlc.core.options import OPTIONS, options
 from mlc.kernel.interp import run_kernel
 from mlc.kernel.ir import Kernel, Param, Put, Reduce, Stage
 from mlc.kernel.plain import SweepSchedule, TransposeSchedule, sweep_schedule, transpose_schedule
@@ -172,6 +173,9 @@ def test_outputs_far_larger_than_the_cache_are_streamed():
         stage = Stage((("j", count),), puts=(Put("o0", affine(j=1), load("a0", dt.f32, affine(j=1))),))
         return schedule_for(Kernel("copy", (flat("a0", count, dt.f32, "in"), flat("o0", count, dt.f32, "out")), (), (stage,)), 64, 32).streams
     assert streams(STREAM_BYTES // 4) == ("o0",) and streams(STREAM_BYTES // 4 - 1) == ()
+    assert OPTIONS["stream_kb"].default << 10 == STREAM_BYTES
+    with options(stream_kb=1):
+        assert streams(256) == ("o0",) and streams(255) == ()
 
 
 def test_a_stream_that_is_read_is_refused():

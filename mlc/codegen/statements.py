@@ -12,6 +12,7 @@ from mlc.codegen.target import Target
 from mlc.codegen.tile import emit_tile
 from mlc.core import dtype as dt
 from mlc.core import expr as ex
+from mlc.core.affine import Affine
 from mlc.core.errors import CodegenError
 from mlc.core.expr import Expr
 from mlc.loop.ir import Assign, Decl, Fold, For, LoopKernel, Stmt, Store, Tile, statement_roots, walk
@@ -38,6 +39,7 @@ class KernelEmitter:
         self.version: dict[str, int] = {}
         self.dirty: dict[str, int] = {}
         self._orders: dict[Expr, list[Expr]] = {}
+        self._places: dict[Expr, Affine | None] = {}
         self._effects: dict[int, tuple[frozenset[str], frozenset[str]]] = {}
 
     # ------------------------------------------------------------------ expressions
@@ -57,6 +59,8 @@ class KernelEmitter:
                 values[node] = self._variable(node.attr)
             elif op == "index":
                 values[node] = self._index(node.attr)
+            elif op == "convert" and node.dtype is dt.i32 and (place := self._place(node.args[0])):
+                values[node] = self._narrow_index(node.args[0], place)
             else:
                 values[node] = instruction(b, op, node.dtype, [values[a] for a in node.args])
         return values[root]
@@ -100,6 +104,27 @@ class KernelEmitter:
             found = Value(b.emit(value.level, f"add <{lanes} x i64> {base.text}, <{steps}>"), dt.i64, lanes, value.level)
             b.tables[value.level][key] = found
         return found
+
+    def _place(self, root: Expr) -> Affine | None:
+        """The affine form of an i64 expression that has one and differs from lane to lane."""
+        if self.lane is None or self.lane.lanes == 1 or root.dtype is not dt.i64:
+            return None
+        if root not in self._places:
+            self._places[root] = ex.affine_of(root)
+        place = self._places[root]
+        return place if place and place.coefficient(self.lane.var) else None
+
+    def _narrow_index(self, root: Expr, place: Affine) -> Value:
+        """An affine i64 expression wrapped to i32: at the first lane, and from there in i32."""
+        lane, self.lane = self.lane, None
+        base = instruction(self.b, "convert", dt.i32, [self.value(root)])
+        self.lane, lanes, step = lane, lane.lanes, place.coefficient(lane.var)
+        table, key = self.b.tables[base.level], ("narrow lanes", base, lanes, step)
+        if key not in table:
+            steps = ", ".join([f"i32 {i * step & 0xFFFFFFFF}" for i in range(lanes)])
+            wide = splat(self.b, base, lanes)
+            table[key] = Value(self.b.emit(base.level, f"add <{lanes} x i32> {wide.text}, <{steps}>"), dt.i32, lanes, base.level)
+        return table[key]
 
     # ------------------------------------------------------------------ statements
     def body(self, statements: Iterable[Stmt]) -> None:

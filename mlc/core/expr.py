@@ -168,6 +168,26 @@ def affine_value(affine: Affine) -> Expr:
     return total + affine.offset if affine.offset else total
 
 
+def affine_of(root: Expr) -> Affine | None:
+    """The affine form that an i64 expression over `index` leaves is (but for wrapping around); None where it is none."""
+    found: dict[Expr, Affine | None] = {}
+    for e in topological((root,)):
+        parts = [found[a] for a in e.args]
+        if e.op == "index":
+            found[e] = Affine(0, ((e.attr, 1),))
+        elif e.op == "const" and e.dtype is dt.i64:
+            found[e] = Affine(e.attr)
+        elif None in parts or not parts:
+            found[e] = None
+        elif e.op == "add":
+            found[e] = parts[0] + parts[1]
+        elif e.op == "mul" and not (parts[0].terms and parts[1].terms):
+            found[e] = parts[0] * parts[1].offset if parts[0].terms else parts[1] * parts[0].offset
+        else:
+            found[e] = None
+    return found[root]
+
+
 def _operands(*values: object) -> tuple[Expr, ...]:
     dtype = next(v.dtype for v in values if isinstance(v, Expr))
     return tuple(v if isinstance(v, Expr) else const(v, dtype) for v in values)

@@ -44,7 +44,8 @@ class TransposeSchedule:
 
     def text(self) -> str:
         names = [checked_name(n) for n in (self.down, self.axis, self.block_axis)]
-        return f"transpose {names[0]}:{self.height} {names[1]}:{self.width} in {names[2]}:{self.block}{f' staged {self.staged}' if self.staged else ''}"
+        tiles = f"transpose {names[0]}:{self.height} {names[1]}:{self.width} in {names[2]}:{self.block}"
+        return f"{tiles} staged {self.staged}" if self.staged else tiles
 
 
 @dataclass(frozen=True)

@@ -169,8 +169,10 @@ def levels_of_sum(steps: int) -> int:
 
 # --------------------------------------------------------------------------- choices
 def _lanes(exprs: Sequence[Expr], vector_bytes: int) -> int:
-    """Lanes that fill one register of the widest type in the expressions."""
-    widest = max((e.dtype.itemsize if not e.dtype.is_half else 4 for e in ex.topological(exprs)), default=4)
+    """Lanes that fill one register of the widest type in the expressions. Positions that are narrowed are counted in the narrow type."""
+    narrowed = {e: ex.const(0, e.dtype) for e in ex.topological(exprs) if e.op == "convert" and e.dtype is ex.dt.i32 and ex.affine_of(e.args[0])}
+    found = ex.topological(ex.replace(exprs, narrowed))
+    widest = max((e.dtype.itemsize if not e.dtype.is_half else 4 for e in found), default=4)
     return max(2, vector_bytes // widest)
 
 

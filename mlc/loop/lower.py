@@ -22,6 +22,7 @@ from mlc.loop.lower_attention import AttentionLoops
 from mlc.loop.lower_dot import DotLoops
 from mlc.loop.lower_plain import Swept, Transposed
 from mlc.loop.lower_words import WordLoops
+from mlc.loop.positions import later
 
 Rebase = Mapping[str, Affine]
 
@@ -31,23 +32,26 @@ class _Reducer:
 
     def __init__(self, stage: Stage, lanes: int, vector: Axis | None, fresh: Callable[[str], str]):
         self.stage, self.lanes, self.vector, self.fresh = stage, lanes, vector, fresh
+        nest = [a for a in stage.over if a is not vector] + [a for a in stage.over if a is vector]
+        self.added = [later(r, nest) for r in stage.reduces]
 
     def declare(self, suffix: str) -> list[Stmt]:
         return [Decl(name + suffix, d, self.lanes, i)
                 for r in self.stage.reduces for name, d, i in zip(r.names, r.dtypes, r.identity)]
 
-    def combine(self, suffix: str, values: Sequence[Sequence[Expr]]) -> Assign:
-        """acc = combine(acc, value) for every reduction at once."""
+    def combine(self, suffix: str, values: Sequence[Sequence[Expr]], how: Sequence[Sequence[Expr]]) -> Assign:
+        """acc = combine(acc, value) for every reduction at once, by the expressions `how`."""
         names, results = [], []
-        for r, fed in zip(self.stage.reduces, values):
+        for r, fed, combine in zip(self.stage.reduces, values, how):
             env = {f"a.{k}": ex.var(n + suffix, d) for k, (n, d) in enumerate(zip(r.names, r.dtypes))}
             env.update((f"b.{k}", v) for k, v in enumerate(fed))
-            results.extend(ex.substitute(r.combine, lambda e, env=env: env.get(e.attr) if e.op == "var" else None))
+            results.extend(ex.substitute(combine, lambda e, env=env: env.get(e.attr) if e.op == "var" else None))
             names.extend(n + suffix for n in r.names)
         return Assign(tuple(names), tuple(results))
 
     def merge(self, suffix: str, part: str) -> Assign:
-        return self.combine(suffix, [[ex.var(n + part, d) for n, d in zip(r.names, r.dtypes)] for r in self.stage.reduces])
+        return self.combine(suffix, [[ex.var(n + part, d) for n, d in zip(r.names, r.dtypes)] for r in self.stage.reduces],
+                            [r.combine for r in self.stage.reduces])
 
     def accumulate(self, suffix: str, axes: Sequence[Axis], at: dict[str, Affine]) -> list[Stmt]:
         """Statements that add everything over `axes` (outer first) into the accumulators `suffix`."""
@@ -72,7 +76,7 @@ class _Reducer:
                 named[value] = ex.var(name, value.dtype)
             found.append(Store(put.target, put.index.substitute(at), named.get(value, value)))
         values = [ex.replace(rebase(r.values, at), named) for r in self.stage.reduces]
-        return [*found, self.combine(suffix, values)]
+        return [*found, self.combine(suffix, values, self.added)]
 
     def _span(self, suffix: str, name: str, extent: int, step: int, rest: Sequence[Axis], at: dict[str, Affine], start: Affine) -> list[Stmt]:
         """One axis from `start` on, in chunks when it and what is inside of it are long."""

@@ -59,7 +59,8 @@ class Transposed:
 
         def block(base: Affine, size: int) -> list[Stmt]:
             if self.turned:
-                return self.cut(outer, self.extents[outer], p.staged, Affine(), lambda o, count: self.through(at, {inner: (base, size), outer: (o, count)}))
+                return self.cut(outer, self.extents[outer], p.staged, Affine(),
+                                lambda o, count: self.through(at, {inner: (base, size), outer: (o, count)}))
             return self.cut(outer, self.extents[outer], other, Affine(), lambda o, count: self.cut(
                 inner, size, step, base, lambda i, steps: self.tile(at, {inner: (i, steps), outer: (o, count)})))
         return self.cut(inner, self.extents[inner], p.block, Affine(), block)

@@ -85,22 +85,27 @@ def _ones(dtype):
 
 
 def _arg(name, better, limit):
-    """First NaN wins; otherwise the first best element. State: (best value, its position)."""
+    """First NaN wins; otherwise the first best element. State: (best value, its position), at first the worst value at no position,
+    which another worst value need not replace: if it stays, all are worst and the first one is the answer."""
     def combine(a, b):
         (x, i), (y, j) = a, b
         if x.dtype.is_float:
-            x_nan, y_nan = ex.ne(x, x), ex.ne(y, y)
-            wins = (better(y, x) & ~x_nan) | (y_nan & ~x_nan)
-            tie = ex.eq(x, y) | (x_nan & y_nan)
+            number = ex.eq(x, x)
+            wins = ~better(x, y, True) & number
+            tie = ex.eq(x, y) | ~(number | ex.eq(y, y))
         else:
             wins, tie = better(y, x), ex.eq(x, y)
         take = wins | (tie & (j < i))
         return ex.select(take, y, x), ex.select(take, j, i)
 
+    def finish(acc, dtype):
+        position = acc[1]
+        return ex.convert(ex.select(ex.eq(position, position.dtype.max), 0, position), dtype)
+
     fold = Reduction(
         accumulator=lambda dtype: (dtype, dt.i64), combine=combine, needs_position=True,
         identity=lambda dtype: (ex.const(limit(dtype), dtype), ex.const(dt.i64.max, dt.i64)),
-        lift=lambda x, position: (x, position), finish=lambda acc, dtype: ex.convert(acc[1], dtype))
+        lift=lambda x, position: (x, position), finish=finish)
 
     def infer(types, attrs, given):
         (x,), axes = types, attrs["axes"]
@@ -133,5 +138,5 @@ def _arg(name, better, limit):
     return reduction(name, version=1, dtypes=ALL, reduce=fold, numpy=numpy, jax=jax, infer=infer, typed=True, facts=(EXACT, DISCONTINUOUS))
 
 
-argmax = _arg("argmax", lambda y, x: y > x, lambda d: d.min)
-argmin = _arg("argmin", lambda y, x: y < x, lambda d: d.max)
+argmax = _arg("argmax", lambda y, x, equal=False: y >= x if equal else y > x, lambda d: d.min)
+argmin = _arg("argmin", lambda y, x, equal=False: y <= x if equal else y < x, lambda d: d.max)

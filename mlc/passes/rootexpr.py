@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from mlc.core import expr as ex
@@ -84,13 +85,16 @@ def _reduce_root(graph: Graph, inliner: Inliner, n: int) -> RootExpr:
     (operand,), fold = node.inputs, node.op.reduce
     source = graph.nodes[operand].type
     axes, index = axes_of(source.shape)
-    accumulators = fold.accumulator(source.dtype)
+    accumulators, first = fold.accumulator(source.dtype), fold.identity(source.dtype)
+    if fold.needs_position and math.prod(source.shape[a] for a in node.attrs["axes"]) < ex.dt.i32.max:  # as many lanes as of f32
+        accumulators, first = (*accumulators[:-1], ex.dt.i32), (*first[:-1], ex.const(ex.dt.i32.max, ex.dt.i32))
     element = ex.convert(inliner.read(operand, index), accumulators[0])
     reduced = node.attrs["axes"]
     position = flat_index([source.shape[a] for a in reduced], tuple(index[a] for a in reduced))
     names = tuple(f"r{n}.{k}" for k in range(len(accumulators)))
     sides = [tuple(ex.var(f"{side}.{k}", d) for k, d in enumerate(accumulators)) for side in "ab"]
-    reduce = Reduce(names, accumulators, fold.identity(source.dtype), fold.lift(element, ex.affine_value(position)), fold.combine(*sides))
+    values = fold.lift(element, ex.convert(ex.affine_value(position), accumulators[-1])) if fold.needs_position else (element,)
+    reduce = Reduce(names, accumulators, first, values, fold.combine(*sides))
     finish = fold.finish(tuple(ex.var(name, d) for name, d in zip(names, accumulators)), node.type.dtype)
     over = tuple(name for name, _ in axes if int(name[1:]) in reduced)
     return RootExpr(n, REDUCE, axes, over, reduce=reduce, finish=finish)

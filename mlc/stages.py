@@ -20,6 +20,7 @@ from mlc.kernel.packing import pack_weights
 from mlc.kernel.program_text import labels, print_kernel_graph, text_round_trips
 from mlc.kernel.schedule import Schedule, schedule_for
 from mlc.kernel.split import split_program
+from mlc.kernel.split_dot import split_contractions
 from mlc.loop.ir import Buffer, LoopKernel
 from mlc.loop.program import lower_program
 from mlc.passes.fuse import FUSE_VERSION
@@ -54,7 +55,7 @@ class Stages:
     @lazy
     def _fusion(self) -> tuple[KernelGraph, PassResult]:
         begun = time.perf_counter()
-        found = split_program(partition(self.optimized))
+        found = split_program(split_contractions(partition(self.optimized)))
         if opt.get("check"):
             from mlc.kernel.verify import verify_program
             verify_program(found, "fuse")

@@ -200,11 +200,26 @@ def _transpose(b: Builder, level: int, type_: str, rows: list[str], group: int) 
     for _ in range(group.bit_length() - 1):
         rows = [shuffle(b, level, type_, rows[start + i], rows[start + i + group // 2], order)
                 for start in range(0, side, group) for i in range(group // 2) for order in mixed]
+    if side >= 4 * group:
+        rows = [_fenced(b, level, type_, row) for row in rows]
     columns: list[str] = [""] * side
     for c in range(group):
         for q, text in enumerate(_gather_groups(b, level, type_, rows[c::group], group)):
             columns[q * group + c] = text
     return columns
+
+
+def _fenced(b: Builder, level: int, type_: str, text: str) -> str:
+    """The value, opaque to instruction selection. It tries to make one shuffle of each tree of them, which takes half of the time of
+    a whole kernel and finds nothing; a fence is no instruction."""
+    count, _, scalar = type_[1:-1].partition(" x ")
+    if scalar in ("float", "double"):
+        return b.intrinsic(level, "arithmetic.fence", scalar, int(count), (text,))
+    lanes = int(count) * int(scalar[1:]) // 32
+    floats = vector_text("float", lanes)
+    text = b.emit(level, f"bitcast {type_} {text} to {floats}")
+    text = b.intrinsic(level, "arithmetic.fence", "float", lanes, (text,))
+    return b.emit(level, f"bitcast {floats} {text} to {type_}")
 
 
 def _gather_groups(b: Builder, level: int, type_: str, rows: list[str], group: int) -> list[str]:

@@ -125,3 +125,12 @@ def test_golden_code_is_tested_wherever_it_can_run():
     native = get_target("native")
     if native.is_x86 and native.avx2 and native.fma and native.f16c and native.has("bmi2"):
         assert "golden-v3" in runnable_targets()
+
+
+@pytest.mark.parametrize("dtype, fences", [(dt.f32, 16), (dt.i32, 16), (dt.i8, 0)])
+def test_the_halves_of_a_large_transposition_are_fenced_off(dtype, fences):
+    """Without it instruction selection takes twice as long, looking for shuffles that do both at once."""
+    body = For("i", 16, (For("j", 16, (Store("o", I * 16 + J, load("x", dtype, J * 16 + I)),), "vector", 16),), "unroll")
+    kernel = LoopKernel("k", (Buffer("x", dtype, 256, "in"), Buffer("o", dtype, 256, "out")), (body,))
+    text = text_of(kernel)
+    assert len(re.findall(r"call <16 x float> @llvm\.arithmetic\.fence", text)) == fences and "shufflevector" in text

@@ -16,6 +16,7 @@ import numpy as np
 from mlc.core import options as opt
 from mlc.core.errors import MlcError, UnsupportedError
 from mlc.graph.graph import Graph
+from mlc.kernel.ir import Dot
 from mlc.kernel.tiling import paths as contraction_paths
 from pytest_mlc.child import ChildError
 from pytest_mlc.service import Service, read_graph, run_request
@@ -24,10 +25,10 @@ from pytest_mlc.variants import SAID, VARIANTS, affordable, same_bits
 # Seconds that compiling and running one case may take.
 TIMEOUT = float(os.environ.get("MLC_FUZZ_TIMEOUT", "30"))
 # The options that a case may be compiled under; a stored case keeps them among its facts.
-CARRIED = ("check", "target", "disable_passes", "fork_us")
+CARRIED = ("check", "target", "disable_passes", "fork_us", "stream_kb")
 SHARED_MEMORY = "/dev/shm"
 # What schedules say about how a kernel is computed.
-PATH_WORDS = re.compile(r"\b(?:tile|pack|parallel|attend|sweep|stream|streamed|transpose|vectorize rows|vectorize|serial)\b")
+PATH_WORDS = re.compile(r"\b(?:tile|pack|parallel|attend|sweep|transpose|vectorize rows|vectorize|serial)\b")
 VECTORS = re.compile(r"\bvectorize (\w+):(\d+)")
 # Beside the variants: every case is run through the native entry as well.
 NATIVE = "native"
@@ -73,12 +74,15 @@ def _run(graph: Graph, request: dict) -> Iterator[dict]:
 
 def paths_of(exe) -> list[str]:
     """The ways of computing that the schedules of a program chose ("tile", "pack", "parallel", ...), and "tail" where a vector axis
-    or a tile leaves a rest."""
+    or a tile leaves a rest, "streamed" where outputs are stored past the caches, "split" for a sum of sums, "matvec" for one row or column."""
     found: set[str] = contraction_paths(exe.stages.schedules.items())
     for kernel, schedule in exe.stages.schedules.items():
         text = schedule.text()
         found.update(w for w in PATH_WORDS.findall(text) if f"{w} none" not in text)
         extents = {axis: size for stage in kernel.stages for axis, size in (*getattr(stage, "axes", ()), *getattr(stage, "over", ()))}
+        found.update(["streamed"] if schedule.streams else [])
+        found.update("split" for axis in extents if axis.endswith(".b"))
+        found.update("matvec" for s in kernel.stages if isinstance(s, Dot) and 1 in (s.m[1], s.n[1]))
         found.update("tail" for axis, width in VECTORS.findall(text) if extents.get(axis, 0) % int(width))
     return sorted(found)
 

@@ -3,7 +3,8 @@
 Each case has a goal, an (op, dtype) of the registry, so that every op is exercised over every dtype it accepts; palettes of
 shapes rotate. One case in four is about a rewrite rule instead, one in four carries special values and probes three ops at their
 edges, nearly one in four has a length at a boundary of the compiler's loops, one in sixteen is long, one in forty has large
-tensors, and one in twelve is an earlier program with one thing changed.
+tensors, one in twelve is an earlier program with one thing changed, and one in twelve is made for a way of computing that
+sizes alone rarely reach.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from mlc_strategies import boundaries, probes
 from mlc_strategies.ingredients import placeable
+from mlc_strategies.path_goals import PATHS
 from mlc_strategies.recipe import Config, Program, build
 from mlc_strategies.rule_goals import goals as rule_goals
 from mlc_strategies.shapes import TRIPLES, Palette
@@ -32,14 +34,16 @@ from pytest_mlc.variants import VARIANTS
 
 # Cases that share a palette before the next one comes.
 EPOCH = 12
+# Steps beside a goal: most faults need few ops and every op costs time, the long cases are for what takes many.
+PLAIN_STEPS, PROBED_STEPS, LENGTH_STEPS = (0, 5), (0, 2), (0, 2)
 # Probes in a case with special values.
 PROBES = 3
-SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, LARGE_EVERY, RULE_EVERY, LONG_EVERY, TWIN_EVERY = 8, 20, 3, 40, 4, 16, 12
+SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, LARGE_EVERY, RULE_EVERY, LONG_EVERY, TWIN_EVERY, PATH_EVERY = 8, 20, 3, 40, 4, 16, 12, 12
 # Which of SPECIAL_EVERY cases have lengths at the compiler's boundaries.
 LENGTHS_AT = (3, 4)
 # Options that take turns: everything checked (all others verify after each stage), nothing checked as users run it, steps that are not
-# fused (more of them, and more memory to plan), other targets, parallel loops however small.
-CHECK_EVERY, UNCHECKED_EVERY, UNFUSED_EVERY, TARGET_EVERY, FORKED_EVERY = 10, 4, 6, 12, 7
+# fused (more of them, and more memory to plan), other targets, parallel loops however small, stores past the caches however small.
+CHECK_EVERY, UNCHECKED_EVERY, UNFUSED_EVERY, TARGET_EVERY, FORKED_EVERY, STREAMED_EVERY = 10, 4, 6, 12, 7, 11
 
 
 # Variants that take microseconds for each vector of a program's elements, and how many elements they get.
@@ -72,9 +76,17 @@ def options_for(i: int) -> dict[str, str]:
         found["disable_passes"] = "fuse"
     if i % TARGET_EVERY == 7 and targets():
         found["target"] = targets()[i // TARGET_EVERY % len(targets())]
-    if i % FORKED_EVERY == 3 or _large(i):
+    if i % FORKED_EVERY == 3 or _large(i) or path_of(i) == "split":
         found["fork_us"] = "0"  # graphs are too small for parallel loops otherwise
+    if i % STREAMED_EVERY == 5:
+        found["stream_kb"] = "0"
     return found
+
+
+def path_of(i: int) -> str:
+    """The way of computing that case i is made for, or "" in most of them."""
+    turns = [*PATHS, "attend"]  # which takes more than sizes, so that some miss it
+    return turns[i // PATH_EVERY % len(turns)] if i % PATH_EVERY == PATH_EVERY // 2 else ""
 
 
 def _probes(config: Config, seed: int) -> list[tuple[str, DType]]:
@@ -146,6 +158,9 @@ class Stream:
         if _large(i):
             palette = Palette.large(self.settings.seed + (i * self.lanes + self.lane) // LARGE_EVERY)
             return Config(palette, self.settings.ops, self.dtypes, steps=(0, 3), **common)
+        if path_of(i):
+            palette = replace(Palette.number(self.settings.seed + epoch), max_elements=boundaries.MOST)
+            return Config(palette, self.settings.ops, self.dtypes, steps=LENGTH_STEPS, path=path_of(i), **common)
         if i % LONG_EVERY == LONG_EVERY - 2:
             # Three dtypes and few shapes, because the reference pays for each op in each of them.
             some = (dt.ALL[(i // (LONG_EVERY * EPOCH)) % len(dt.ALL)], dt.f32, dt.i32)
@@ -157,8 +172,8 @@ class Stream:
         palette = Palette.number(self.settings.seed + epoch)
         if i % SPECIAL_EVERY in LENGTHS_AT:
             palette = replace(palette, max_elements=boundaries.MOST)
-            return Config(palette, self.settings.ops, self.dtypes, steps=(0, 3), lengths=True, **common)
-        return Config(palette, self.settings.ops, self.dtypes, steps=(0, 8), **common)
+            return Config(palette, self.settings.ops, self.dtypes, steps=LENGTH_STEPS, lengths=True, **common)
+        return Config(palette, self.settings.ops, self.dtypes, steps=PROBED_STEPS if common["special"] else PLAIN_STEPS, **common)
 
     def _program(self, i: int) -> Program:
         """The program of case i, if it is none of the twins; the last ones are kept."""

@@ -35,7 +35,8 @@ class Config:
     """What may be drawn. `ops` None means all; `goal` is an (op name, dtype) that must be in the graph if it can be; so is
     `rule`, the name of a rewrite rule or of a temptation (`mlc_strategies.rule_goals`), with a near miss beside it. `long`:
     values are read again late and often, and contractions and reductions abound, so that memory has to be planned. `probes`: (op name,
-    dtype) that are applied to their own edges (`mlc_strategies.probes`); `lengths`: something of a length at the compiler's boundaries."""
+    dtype) that are applied to their own edges (`mlc_strategies.probes`); `lengths`: something of a length at the compiler's boundaries;
+    `path`: a way of computing to reach (`mlc_strategies.path_goals`)."""
 
     palette: Palette = field(default_factory=lambda: Palette.number(0))
     ops: tuple[str, ...] | None = None
@@ -48,6 +49,7 @@ class Config:
     long: bool = False
     probes: tuple[tuple[str, DType], ...] = ()
     lengths: bool = False
+    path: str = ""
 
     def allows(self, name: str) -> bool:
         return self.ops is None or name in self.ops
@@ -277,6 +279,7 @@ class Builder:
         """Reach the goals, then add steps and idioms."""
         from mlc_strategies.boundaries import reach
         from mlc_strategies.idioms import IDIOMS
+        from mlc_strategies.path_goals import PATHS
         from mlc_strategies.probes import probe
         from mlc_strategies.variations import repeat
         if self.config.goal:
@@ -290,6 +293,8 @@ class Builder:
         made = [probe(self, *each) for each in self.config.probes]
         if self.config.lengths:
             made.append(reach(self))
+        if self.config.path:
+            made.append(PATHS[self.config.path](self))
         self.kept += [node for node in made if node is not None]
         for _ in range(self.draws.integer(*self.config.steps)):
             if self.config.idioms and self.config.ops is None and self.draws.chance(0.15):

@@ -2,9 +2,11 @@
 
 from collections import Counter
 
+from mlc_strategies.path_goals import PATHS
+
 from mlc.graph import parse_graph
 from pytest_mlc.settings import Settings
-from pytest_mlc.stream import INTERPRETERS, MOST_INTERPRETED, Stream, work
+from pytest_mlc.stream import INTERPRETERS, MOST_INTERPRETED, Stream, options_for, path_of, work
 
 
 def test_interpreters_run_small_programs_only():
@@ -28,3 +30,16 @@ def test_every_float_probe_comes_round_within_a_few_hundred_cases():
     found = {probe for i in range(600) for probe in stream._config(i).probes}
     wanted = {probe for probe in stream.probes if probe[1].is_float}
     assert wanted <= found and len(wanted) > 100
+
+
+def test_every_way_of_computing_has_a_case_of_its_own_within_150():
+    assert {path_of(i) for i in range(150)} == {"", *PATHS}
+    assert all(options_for(i)["fork_us"] == "0" for i in range(600) if path_of(i) == "split")
+    assert any(options_for(i).get("stream_kb") == "0" for i in range(20))
+
+
+def test_the_kinds_of_cases_leave_room_for_each_other():
+    stream = Stream(Settings(seed=1))
+    configs = [stream._config(i) for i in range(480)]
+    assert sum(bool(c.path) for c in configs) == 40 and all(c.lengths == c.special == c.long == False for c in configs if c.path)  # noqa: E712
+    assert sum(c.long for c in configs) == 20 and sum(c.lengths for c in configs) > 80 and sum(c.special for c in configs) > 100

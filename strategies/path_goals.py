@@ -1,0 +1,76 @@
+"""Programs for ways of computing that the compiler takes from some size on or for one form only: each at the least size that reaches it.
+
+Case streams take them in turn, so that no way is left to chance. What a program is made for is a wish: the compiler may choose otherwise.
+"""
+
+from __future__ import annotations
+
+from mlc_strategies.attention import attention
+from mlc_strategies.boundaries import LANES, around
+from mlc_strategies.recipe import Builder
+
+from mlc.core.dims import TensorType
+from mlc.core.dtype import DType
+from mlc.kernel.plain import SWEEP_FROM
+from mlc.kernel.tiling import STREAM_LEAST
+from mlc.ops.base import REDUCTION, REGISTRY
+
+# Elements of a sum that is long enough to be shared out among threads.
+LONG_SUM = 1 << 12
+
+
+def _dtype(b: Builder, dtypes: tuple[DType, ...], least: int = 1) -> DType | None:
+    fitting = [d for d in dtypes if d in b.config.dtypes and d.itemsize >= least]
+    return b.draws.choice(fitting) if fitting else None
+
+
+def sweep(b: Builder) -> int | None:
+    """A reduction down the columns of a matrix just too large to be read column by column."""
+    names = [n for n, op in REGISTRY.items() if b.config.allows(n) and op.fusion == REDUCTION and set(op.attrs) == {"axes"} and not op.typed]
+    if not names:
+        return None
+    name = "reduce_sum" if "reduce_sum" in names and b.draws.chance(0.5) else b.draws.choice(names)
+    dtype = _dtype(b, REGISTRY[name].dtypes, 2)
+    if dtype is None:
+        return None
+    rows = b.draws.integer(16, 64)
+    columns = -(-SWEEP_FROM // (rows * dtype.itemsize)) + b.draws.choice([0, 1, b.draws.integer(0, 64)])
+    return b.emit(name, [b.source(TensorType((rows, columns), dtype), REGISTRY[name].inputs[0])], {"axes": (0,)})
+
+
+def matvec(b: Builder) -> int | None:
+    """One row times a matrix, which streams by."""
+    dtype = _dtype(b, REGISTRY["dot_general"].dtypes) if b.config.allows("dot_general") else None
+    if dtype is None:
+        return None
+    k, n = around(b.draws, 8, (1, 2, 5)), STREAM_LEAST + around(b.draws, b.draws.choice(LANES), (1, 2))
+    lead = b.draws.choice([(), (1,)])
+    x, y = (b.source(TensorType(shape, dtype), domain) for shape, domain in zip([(*lead, k), (k, n)], REGISTRY["dot_general"].inputs))
+    return b.emit("dot_general", [x, y], {"contract": ((len(lead),), (0,)), "batch": ((), ())}, TensorType((*lead, n), dtype))
+
+
+def split(b: Builder) -> int | None:
+    """A long sum of all, or into few, which threads share where the fork costs nothing."""
+    dtype = _dtype(b, REGISTRY["reduce_sum"].dtypes) if b.config.allows("reduce_sum") else None
+    if dtype is None:
+        return None
+    n = LONG_SUM + b.draws.integer(0, 200)
+    shape, axes = b.draws.choice([((n,), (0,)), ((2, n), (1,)), ((n, 3), (0,))])
+    return b.emit("reduce_sum", [b.source(TensorType(shape, dtype), REGISTRY["reduce_sum"].inputs[0])], {"axes": axes})
+
+
+def attend(b: Builder) -> int | None:
+    """Attention, in a form that becomes one kernel or nearly so; mostly in a dtype whose errors leave something to judge."""
+    dtype = _dtype(b, tuple(d for d in b.config.dtypes if d.is_float), 4 if b.draws.chance(0.8) else 2)
+    if dtype is None or b.config.ops is not None:
+        return None
+    for _ in range(3):
+        known = len(b.graph)
+        made = attention(b, dtype)
+        if made is not None:
+            return made
+        b.shunned |= set(range(known, len(b.graph)))
+    return None
+
+
+PATHS = {"sweep": sweep, "attend": attend, "matvec": matvec, "split": split}

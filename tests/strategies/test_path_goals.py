@@ -1,0 +1,39 @@
+"""Programs made for a way of computing: most of them reach it."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from mlc_strategies import Config, Palette, boundaries, build
+from mlc_strategies.path_goals import PATHS
+
+import mlc
+from mlc.compile import compile_graph
+from pytest_mlc.evaluator import BoundsEvaluator
+from pytest_mlc.executor import paths_of
+
+
+def _program(path, seed, **config):
+    palette = replace(Palette.number(seed), max_elements=boundaries.MOST)
+    return build(random.Random(seed), Config(palette, steps=(0, 0), path=path, **config), BoundsEvaluator())
+
+
+@pytest.mark.parametrize("path, least", [("sweep", 10), ("matvec", 10), ("split", 7), ("attend", 2)])
+def test_most_programs_reach_the_way_that_they_are_made_for(path, least):
+    with mlc.options(fork_us=0, cache=False):
+        found = [path in paths_of(compile_graph(_program(path, seed).graph)) for seed in range(12)]
+    assert sum(found) >= least
+
+
+def test_small_outputs_are_stored_past_the_caches_on_request():
+    graph = _program("sweep", 1).graph
+    with mlc.options(stream_kb=0, cache=False):
+        assert "streamed" in paths_of(compile_graph(graph))
+    with mlc.options(cache=False):
+        assert "streamed" not in paths_of(compile_graph(graph))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_way_whose_ops_are_not_allowed_leaves_a_program_without(path):
+    graph = _program(path, 0, ops=("neg",)).graph
+    assert not any(node.op.name in ("dot_general", "reduce_sum") for node in graph.nodes)

@@ -29,6 +29,8 @@ MANY_POINTS = 1 << 15
 # Outputs from this size on don't stay in cache until someone reads them: they are stored past it, which saves reading them first.
 # The option `stream_kb` says it, so that small programs can be made to do it too; this is its default.
 STREAM_BYTES = 1 << 25
+# So many vectors that sums are kept in leave registers for what is added.
+MOST_SUMS = 16
 # Rows this short are run `width` at a time, one row a lane.
 SHORT_ROW = 8
 
@@ -220,7 +222,7 @@ def _stage_schedule(stage: Stage, vector_bytes: int, rows: int, streamed: bool) 
         wide = min(wide, 2)
     if any(len(r.names) > 1 for r in stage.reduces):
         wide = 4 if much else 1
-    while wide > 1 and lanes * wide > 2 * axis[1]:
+    while wide > 1 and (lanes * wide > 2 * axis[1] or wide * len(stage.reduces) > MOST_SUMS):
         wide //= 2
     if stage.reduces:
         swept = sweep_schedule(stage, axis, lanes * wide, levels_of_sum)

@@ -6,20 +6,26 @@ operand that does not (axes of one group apart) is copied into scratch first. Wh
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
 from mlc.core import expr as ex
 from mlc.core.affine import Affine
+from mlc.core.dataclass import replace
 from mlc.core.dims import TensorType
 from mlc.core.expr import Expr, make
 from mlc.graph.graph import Graph
 from mlc.kernel.axes import all_collapsible, collapsing, rebase, rebase_put, renaming
-from mlc.kernel.ir import Axis, Dot, Put, Stage
+from mlc.kernel.ir import Axis, Dot, Put, Reduce, Stage
 from mlc.passes.rootexpr import RootExpr
 
 # A left operand of so many bytes, with each step of k on a page of its own, is copied first where so many columns read it.
 PAGE, FAR_BYTES, FAR_COLUMNS = 4096, 1 << 20, 256
+# So few rows multiply a matrix along its own rows, if there is enough of it.
+FEW_ROWS, FEW_LEAST, FEW_DEPTH = 8, 1 << 12, 32
+# So many sums are added to at once.
+SUMS = 16
 
 
 def _row_major(axes: Sequence[Axis]) -> Affine:
@@ -80,6 +86,35 @@ def _far_apart(a: Expr, axes: _Axes) -> bool:
     return size >= FAR_BYTES and any(abs(step) >= PAGE for step in steps)
 
 
+def _few_rows(graph: Graph, dot: Dot) -> bool:
+    """Whether rows of a and columns of b, both contiguous along k, are better multiplied along k: few rows don't pay for turning b round.
+    Constants are turned when the program is made."""
+    (m, rows), (n, columns), (k, depth) = dot.axes
+    if not 2 <= rows <= FEW_ROWS or columns * depth < FEW_LEAST or depth < FEW_DEPTH * max(4, rows) or not dot.dtype.is_float:
+        return False
+    for operand, own in ((dot.a, m), (dot.b, n)):
+        if operand.op != "load" or operand.attr[1].coefficient(k) != 1 or operand.attr[1].coefficient(own) in (0, 1):
+            return False
+    name = dot.b.attr[0]
+    return not (name[1:].isdigit() and graph.nodes[int(name[1:])].op.name == "constant")
+
+
+def _row_sums(dot: Dot) -> tuple[Stage, Axis]:
+    """The contraction as reductions along k, one for each row of a and a few columns of b, so that what is loaded is used often; and the axis
+    of kernel rows that walks over the columns."""
+    (m, rows), (n, columns), _ = dot.axes
+    together = next(count for count in (4, 2, 1) if count * rows <= max(rows, SUMS) and columns % count == 0)
+    reduces, puts = [], []
+    added = ex.var("a.0", dot.dtype) + ex.var("b.0", dot.dtype)
+    for column, row in itertools.product(range(together), range(rows)):
+        at, name = {m: Affine(row), n: Affine(column, ((n, together),))}, f"{dot.name}.{column}.{row}"
+        a, b = rebase([dot.a, dot.b], at)
+        reduces.append(Reduce((name,), (dot.dtype,), (ex.const(0, dot.dtype),), (a * b,), (added,)))
+        puts += [replace(moved, value=ex.replace([moved.value], {ex.var(dot.name, dot.dtype): ex.var(name, dot.dtype)})[0])
+                 for moved in (rebase_put(put, at) for put in dot.puts)]
+    return Stage((), (dot.k,), tuple(reduces), (), tuple(puts)), (n, columns // together)
+
+
 def dot_kernel(graph: Graph, group, escapes: set[int]) -> tuple[list, tuple[Axis, ...], dict[str, TensorType]]:
     """Stages, row axes and scratch of the kernel of a contraction group."""
     dot = group.members[0]
@@ -107,5 +142,9 @@ def dot_kernel(graph: Graph, group, escapes: set[int]) -> tuple[list, tuple[Axis
         moved.update(collapsing(old, which))
     a, b, *values = rebase([a, b, *values], moved)
     new_puts = tuple(Put(p.target, i.substitute(moved), v) for p, i, v in zip(puts, indices, values))
-    stages.append(Dot(f"acc{dot.node}", a.dtype, ("m", extents["m"]), ("n", extents["n"]), ("k", extents["k"]), a, b, new_puts))
-    return stages, tuple((names[name], e) for name, e in axes.batch), scratch
+    stage = Dot(f"acc{dot.node}", a.dtype, ("m", extents["m"]), ("n", extents["n"]), ("k", extents["k"]), a, b, new_puts)
+    batch = tuple((names[name], e) for name, e in axes.batch)
+    if not stages and _few_rows(graph, stage):
+        sums, walk = _row_sums(stage)
+        return [sums], (*batch, walk), scratch
+    return [*stages, stage], batch, scratch

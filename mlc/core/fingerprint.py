@@ -10,7 +10,6 @@ import hashlib
 import os
 import struct
 import time
-from pathlib import Path
 
 import numpy as np
 
@@ -83,7 +82,7 @@ def sources_fingerprint() -> str:
     Code made by other sources of mlc must never be taken from a cache. Sources that cannot be read (a zipped or
     byte-code-only install), or that were edited after this process loaded them, give a value that no other process shares.
     """
-    root = Path(__file__).resolve().parent.parent
+    root = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
     digest = hashlib.sha256()
     found = 0
     for folder, folders, files in os.walk(root):
@@ -100,7 +99,7 @@ def sources_fingerprint() -> str:
                 return _unshared()
             if edited:
                 return _unshared()
-            digest.update(_frame(b"P", os.path.relpath(path, root).encode("utf-8", "surrogateescape")))
+            digest.update(_frame(b"P", path[len(root) + 1:].encode("utf-8", "surrogateescape")))
             digest.update(_frame(b"C", content))
             found += 1
     return digest.hexdigest() if found else _unshared()

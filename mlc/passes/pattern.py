@@ -18,6 +18,7 @@ import numpy as np
 
 from mlc.core.dataclass import dataclass
 from mlc.core.dtype import DType
+from mlc.core.locks import lazy
 from mlc.graph.graph import Node
 from mlc.ops.base import COMMUTATIVE, REGISTRY, OpDef
 
@@ -233,7 +234,7 @@ def _orders(pattern: Any) -> Iterator[Any]:
 # --------------------------------------------------------------------------- rules
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """One rewrite. `variants` are its compiled patterns, each with the ops its operands must have (None: any)."""
+    """One rewrite."""
 
     name: str
     exact: str
@@ -241,7 +242,11 @@ class Rule:
     to: Any
     why: str
     when: tuple
-    variants: tuple[tuple[tuple[str | None, ...], Matcher], ...]
+
+    @lazy
+    def variants(self) -> tuple[tuple[tuple[str | None, ...], Matcher], ...]:
+        """The compiled patterns, each with the ops its operands must have (None: any)."""
+        return tuple((tuple(map(_wanted, v.args)), _node(v)) for each in self.match for v in _orders(each))
 
     def __repr__(self) -> str:
         to = "computed" if callable(self.to) else repr(self.to)
@@ -260,6 +265,7 @@ class RuleSet:
 
     def __init__(self, *parts: RuleSet):
         self.rules: list[Rule] = []
+        self._names: set[str] = set()
         self._by_root: dict[str, list[Rule]] = {}
         self._memo: dict[tuple, tuple[tuple[Rule, Matcher], ...]] = {}
         for rule in (rule for part in parts for rule in part.rules):
@@ -272,12 +278,11 @@ class RuleSet:
     def rewrite(self, name: str, *, exact: str, match: Term, to: Any, why: str, when: Any = ()) -> None:
         """Enter a rule. `match`: a term, or several of one op; `when`: calls that must all be true; `to`: a term, variable
         or splat, or a function of the Match."""
-        matches = match if isinstance(match, tuple) else (match,)
-        variants = tuple((tuple(map(_wanted, v.args)), _node(v)) for each in matches for v in _orders(each))
-        self._enter(Rule(name, exact, matches, to, why, when if isinstance(when, tuple) else (when,), variants))
+        self._enter(Rule(name, exact, match if isinstance(match, tuple) else (match,), to, why, when if isinstance(when, tuple) else (when,)))
 
     def _enter(self, rule: Rule) -> None:
-        assert all(rule.name != other.name for other in self.rules), rule.name
+        assert rule.name not in self._names, rule.name
+        self._names.add(rule.name)
         self.rules.append(rule)
         self._by_root.setdefault(rule.match[0].op.name, []).append(rule)
 

@@ -20,6 +20,7 @@ from mlc.cache import record
 from mlc.cache.store import Cache, cache_key, default_cache
 from mlc.codegen.target import Target, get_target, host
 from mlc.core import options as opt
+from mlc.core.collector import uncollected
 from mlc.core.dataclass import replace
 from mlc.core.errors import MlcError, OptionError, UnsupportedError
 from mlc.core.facts import fact
@@ -126,6 +127,7 @@ def load_executable(path: str | os.PathLike) -> tuple[LoadedExecutable, str]:
     return LoadedExecutable(program), str(program.manifest.extra.get("frontend", ""))
 
 
+@uncollected()
 def compile_graph(graph: Graph) -> Executable:
     """Compile a graph under the options in force. Raises VerifyError, UnsupportedError or CodegenError."""
     for name in opt.OPTIONS:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ALIGNMENT = 64
 
 # Arrays from this size on come from memory; loads ask for them so many bytes ahead.
-FAR_BYTES, READ_AHEAD = 1 << 25, 12 * 1024
+FAR_BYTES, READ_AHEAD = 1 << 25, 16 * 1024
 # The same for rows of tiles that are turned: the next block of a transpose lies there.
 TURNED_BYTES, TURNED_AHEAD = 1 << 23, 512
 
@@ -91,8 +91,8 @@ def load(k: KernelEmitter, node: Expr) -> Value:
         elif down := _turned_loop(k, name, index, stride):
             text = _turned_load(k, level, buffer, index, down)
         elif stride in (1, -1):
-            if stride == 1 and active == lanes and buffer.role == "in" and buffer.nbytes >= FAR_BYTES and level == b.level and not k.unrolled:
-                _read_ahead(b, level, pointer, lanes * dtype.itemsize, READ_AHEAD)
+            if stride == 1 and active == lanes and buffer.role == "in" and buffer.nbytes >= FAR_BYTES and level == b.level:
+                _read_ahead(b, level, pointer, lanes * dtype.itemsize, _distance(k, index, dtype.itemsize))
             text = _vector_load(b, level, memory_text(dtype, 1), pointer, grain, lanes, active, stride)
         else:
             text = _strided_load(b, level, memory_text(dtype, 1), pointer, dtype.itemsize, lanes, active, stride)
@@ -100,6 +100,12 @@ def load(k: KernelEmitter, node: Expr) -> Value:
             text = b.emit(level, f"icmp ne {memory_text(dtype, lanes)} {text}, {splat_text(0, dt.u8, lanes)}")
         found = table[key] = Value(text, dtype, lanes, level)
     return found
+
+
+def _distance(k: KernelEmitter, index: Affine, size: int) -> int:
+    """How many bytes ahead of a load lies what is worth asking for: in unrolled loops over rows, the next rows."""
+    rows = (index.coefficient(var) * extent * size for var, extent in k.unrolled.items() if extent > 1 and index.coefficient(var))
+    return next(rows, READ_AHEAD)
 
 
 def _read_ahead(b: Builder, level: int, pointer: str, nbytes: int, distance: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from mlc.core import expr as ex
@@ -22,7 +23,9 @@ STAGED_BLOCK, FAR_ROW_BLOCK, FAR_STAGED_BLOCK, LONGEST = 256, 256, 512, 128
 # Rows that are a multiple of so many bytes apart share so few cache sets that a tile's rows push each other out.
 SET_PERIOD = 2048
 # Column sums keep their accumulators in L1, in so many bytes, and add so many rows at a time to them.
-SWEEP_BYTES, SWEEP_ROWS = 24 * 1024, 4
+SWEEP_BYTES, SWEEP_ROWS = 12 * 1024, 4
+# Past the caches memory is fastest read in its own order: whole rows, one by one, where their accumulators take no more than this.
+FAR_BYTES, FAR_SWEEP_BYTES = 1 << 25, 48 * 1024
 # A matrix smaller than this is summed column by column: it stays in cache.
 SWEEP_FROM = 128 * 1024
 
@@ -137,7 +140,10 @@ def sweep_schedule(stage: Stage, axis: Axis, width: int, levels: Callable[[int],
     streamed = max((e.dtype.itemsize for e in ex.topological(_values(stage)) if e.op == "load" and e.attr[1].coefficient(name) == 1), default=0)
     if streamed * columns * stage.over[0][1] < SWEEP_FROM:
         return None
-    block = max(1, SWEEP_BYTES // (size * levels(stage.over[0][1])) // width) * width
+    each = size * levels(stage.over[0][1])
+    if streamed * math.prod(extent for _, extent in (*stage.axes, *stage.over)) >= FAR_BYTES and each * columns <= FAR_SWEEP_BYTES:
+        return SweepSchedule(name, width, 1, -(-columns // width) * width)
+    block = max(1, SWEEP_BYTES // each // width) * width
     # Blocks of equal size where there are several.
     pieces = -(-columns // block)
     return SweepSchedule(name, width, SWEEP_ROWS, -(-columns // pieces // width) * width)

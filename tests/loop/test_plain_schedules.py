@@ -143,6 +143,19 @@ def test_large_matrices_are_swept_and_small_ones_are_not():
     assert sweep_schedule(column_sum(1024, 64, dt.f32).stages[0], ("j", 64), 64, levels_of_sum) is None
 
 
+@pytest.mark.parametrize("rows,columns,at_a_time", ((1024, 1024, 4), (16384, 1024, 1), (2048, 16384, 4)))
+def test_rows_past_the_caches_are_read_in_their_own_order(rows, columns, at_a_time):
+    plan = sweep_schedule(column_sum(rows, columns, dt.f32).stages[0], ("j", columns), 64, levels_of_sum)
+    assert plan.rows == at_a_time and (plan.block == columns or at_a_time > 1)
+
+
+def test_swept_columns_ask_for_the_next_rows():
+    def text(at_a_time):
+        loops = lower(column_sum(16384, 1024, dt.f32), Schedule((SweepSchedule("j", 64, at_a_time, 1024),)))
+        return emit_module([(loops, [(0, 0), (1, 0)])], get_target("golden-v3"))
+    assert f"i64 {4 * 4096}" in text(4) and f"i64 {2 * 4096}" in text(2) and text(4).count("call void @llvm.prefetch") == 4 * 4
+
+
 # --------------------------------------------------------------------------- stores past the caches
 @pytest.mark.parametrize("target", machine.runnable_targets())
 @pytest.mark.parametrize("count", (1, 31, 64, 129, 1003))

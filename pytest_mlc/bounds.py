@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -216,8 +217,10 @@ def _deviation(node: Node, operands: Sequence[Value], mid: np.ndarray) -> np.nda
     err = np.where(unknown & (err > 0), np.inf, err)
     if _instruction(node.op.name, node.type.dtype) == "div":
         # A quotient is monotone in both as long as the divisor keeps away from 0: corners suffice, also for a dividend near 0.
+        # A divisor that may be 0 may give anything, also with a dividend of 0, which moves no corner.
         (_, y), finite = operands, np.isfinite(operands[1].mid)
-        err = np.where(finite & (np.abs(np.where(finite, y.mid, 0)) > y.error), worst, err)
+        away = finite & (np.abs(np.where(finite, y.mid, 0)) > y.error)
+        err = np.where(away, worst, np.where(finite & (y.error > 0), np.inf, err))
     return err
 
 
@@ -418,6 +421,8 @@ def _contraction(node: Node, operands: Sequence[Value], model: ErrorModel) -> tu
     kind = error_dtype(node.type.dtype)
 
     def through(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if not a.any() or not b.any():
+            return np.zeros(mid.shape, kind)  # most operands are exact
         return run_op(node, [np.asarray(a, kind), np.asarray(b, kind)], dtype=kind)
 
     unjudged_x, unjudged_y = np.isinf(x.error), np.isinf(y.error)
@@ -441,7 +446,9 @@ def _contraction(node: Node, operands: Sequence[Value], model: ErrorModel) -> tu
 
 
 def _terms(node: Node, operands: Sequence[Value]) -> int:
-    """How many products one result element sums: found by contracting ones."""
+    """How many products one result element sums: what its attributes say, else found by contracting ones."""
+    if "contract" in node.attrs:
+        return math.prod(operands[0].mid.shape[a] for a in node.attrs["contract"][0])
     ones = [np.ones(v.mid.shape) for v in operands]
     counted = run_op(node, ones, dtype=np.dtype(np.float64))
     return int(counted.max()) if counted.size else 0

@@ -56,6 +56,21 @@ def test_a_divisor_whose_interval_holds_zero_is_unjudged():
     assert np.all(np.isinf(y.error[:4]))
 
 
+def test_a_dividend_of_zero_is_unjudged_where_the_divisor_may_be_zero():
+    text = "graph @main(%x: f32[2], %y: f32[2]) -> f32[2] {\n  %0 = sin %x : f32[2]\n" \
+           "  %1 = sub %0, %0 : f32[2]\n  %2 = div %y, %1 : f32[2]\n  return %2\n}"
+    (y,) = outputs(text, np.array([1, 2], f32), np.array([0, 1], f32))
+    assert np.isinf(y.error).all()
+
+
+def test_the_terms_of_a_contraction_are_what_its_attributes_say():
+    from pytest_mlc.bounds import _terms
+    g = graph("graph @main(%x: f32[3,4,5], %y: f32[5,7,3]) -> f32[4,7] {\n  %0 = dot_general %x, %y {contract=([0,2],[2,0])} : f32[4,7]\n"
+              "  return %0\n}")
+    node, operands = g.nodes[-1], [Value(dt.f32, own=np.ones(s, f32)) for s in ((3, 4, 5), (5, 7, 3))]
+    assert _terms(node, operands) == 15 == evaluate(g, [v.own for v in operands])[0].max()
+
+
 def test_a_dividend_near_zero_is_judged_by_the_ends_of_both_intervals():
     """A weight that underflows, divided by the sum of all weights: what a mask leaves of a softmax."""
     x, total = np.array([-np.inf, -3e38, -1.0], f32), np.full(3, 2.0, f32)

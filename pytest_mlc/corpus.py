@@ -49,9 +49,9 @@ class Case:
     facts: dict[str, str] = field(default_factory=dict)
 
 
-def _pack(array: np.ndarray) -> str:
+def _pack(array: np.ndarray, level: int = 6) -> str:
     type = TensorType(array.shape, as_dtype(array.dtype))
-    return f"{type}: {base64.b64encode(zlib.compress(array.tobytes())).decode()}"
+    return f"{type}: {base64.b64encode(zlib.compress(array.tobytes(), level)).decode()}"
 
 
 def _unpack(text: str) -> np.ndarray:
@@ -63,12 +63,12 @@ def _unpack(text: str) -> np.ndarray:
     return np.frombuffer(raw, type.dtype.numpy).reshape(type.shape).copy()
 
 
-def dump(case: Case) -> str:
-    """The text of a case."""
+def dump(case: Case, level: int = 6) -> str:
+    """The text of a case. `level`: how hard zlib tries; 0 is for what is removed again soon."""
     lines = [f"; mlc-case {FORMAT}"]
     lines += [f"; {key}: {' '.join(str(value).split())}" for key, value in case.facts.items()]
-    lines += [f"; argument {_pack(np.asarray(a))}" for a in case.args]
-    lines += [f"; constant {digest} {_pack(literal.array)}" for digest, literal in sorted(case.graph.constants().items())]
+    lines += [f"; argument {_pack(np.asarray(a), level)}" for a in case.args]
+    lines += [f"; constant {digest} {_pack(literal.array, level)}" for digest, literal in sorted(case.graph.constants().items())]
     body = print_graph(case.graph)
     check = hashlib.sha256(("\n".join(lines) + body).encode()).hexdigest()[:16]
     return "\n".join([*lines, f"; check: {check}", body])
@@ -111,9 +111,9 @@ def _read(head: list[str], body: str, name: str) -> Case:
     return Case(graph, args, facts)
 
 
-def write(path: Path, case: Case) -> None:
+def write(path: Path, case: Case, level: int = 6) -> None:
     """Store a case, whole or not at all."""
-    write_text(path, dump(case))
+    write_text(path, dump(case, level))
 
 
 def keep(folder: Path, name: str, case: Case) -> Path:

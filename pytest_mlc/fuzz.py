@@ -153,7 +153,7 @@ class Campaign:
         facts = {"seed": f"{self.settings.seed} case {fresh.number}", "variant": fresh.variant, **fresh.options}
         case = Case(program.graph, program.args, facts)
         slot = self.journal / f"{fresh.number % (AHEAD * 4096)}.mlc"
-        corpus.write(slot, case)
+        corpus.write(slot, case, level=0)
         request = run_request(program.graph, program.args)
         mlc.submit({**request, "variant": fresh.variant, "options": fresh.options})
         jax.submit({**request, "frugal": True, "jit": fresh.jit})

@@ -6,6 +6,7 @@ Loaded in every session, so it imports nothing of mlc until one of its options i
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -107,13 +108,36 @@ class FuzzItem(pytest.Item):
 _tally = pytest.StashKey[str]()
 
 
+_TEST = re.compile(r"^[ \t]*(?:async )?def (test\w*)", re.M)
+
+
+class UnreadTest(pytest.Item):
+    """A test function that is only there to be deselected."""
+
+    def runtest(self) -> None:
+        raise AssertionError("deselected")
+
+
+class UnreadModule(pytest.File):
+    """A file of tests that is not imported: its functions are what its text defines."""
+
+    def collect(self) -> list[pytest.Item]:
+        text = self.path.read_text(encoding="utf-8", errors="replace")
+        return [UnreadTest.from_parent(self, name=name) for name in dict.fromkeys(_TEST.findall(text))]
+
+
 class FuzzSession:
-    """The plugin of a session that fuzzes. In xdist's controller it only adds up; in workers and alone it runs."""
+    """The plugin of a session that fuzzes. In xdist's controller it only adds up; in workers and alone it runs.
+
+    Collecting the tests only to deselect them takes longer than starting the campaign: where the ini file's `testpaths` say what there is
+    (nobody named a file), their functions are counted in the files' texts instead.
+    """
 
     def __init__(self, config: pytest.Config, settings) -> None:
         self.config, self.settings = config, settings
         self.parts: dict = {}
         self._campaign = None
+        self.uncollected = getattr(config, "workerinput", {}).get("mlc_fuzz_uncollected", config.args_source is pytest.Config.ArgsSource.TESTPATHS)
 
     @property
     def campaign(self):
@@ -154,6 +178,10 @@ class FuzzSession:
         budget = f"{s.graphs} graphs" if s.graphs is not None else f"{s.seconds:g} s"
         return f"mlc-fuzz: seed {s.seed}, budget {budget}, shard {s.shard[0]}/{s.shard[1]}, corpus {s.shown(s.corpus)}"
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makemodule(self, module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        return UnreadModule.from_parent(parent, path=module_path) if self.uncollected else None
+
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
         if items:
@@ -163,8 +191,9 @@ class FuzzSession:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node) -> None:
-        """xdist: all workers use the controller's seed."""
+        """xdist: all workers use the controller's seed, and collect what it would."""
         node.workerinput["mlc_fuzz_seed"] = self.settings.seed
+        node.workerinput["mlc_fuzz_uncollected"] = self.uncollected
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log):

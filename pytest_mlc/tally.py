@@ -123,6 +123,8 @@ class Tally:
         rate = self.cases / self.seconds if self.seconds else 0.0
         found = [f"{self.cases} cases in {self.seconds:.0f} s ({rate:.1f} a second), {self.vacuous} vacuous, {self.stored} stored cases; "
                  f"{len(self.ops)} ops over {len(self.pairs)} (op, dtype) pairs; seed {self.seed}"]
+        if self.paths:
+            found.append(f"ways of computing: {', '.join(f'{name} {count}' for name, count in sorted(self.paths.items()))}")
         if self.invalid or self.unsupported:
             found.append(f"not compared: {self.unsupported} that mlc does not support, {self.invalid} that the verifier refused")
         found += [f"skipped stored case: {s}" for s in self.skipped]

@@ -82,6 +82,16 @@ def summary(project, name="report"):
     return json.loads((project.path / name / "summary.json").read_text())
 
 
+def test_tests_of_configured_paths_are_deselected_without_being_imported(project):
+    (project.path / "suite").mkdir()
+    (project.path / "suite" / "test_other.py").write_text(
+        "open('imported', 'w')\n\ndef test_one(): pass\n\nclass TestMore:\n    def test_two(self): pass\n\ndef helper(): pass\n")
+    (project.path / "tox.ini").write_text("[pytest]\ntestpaths = suite\n")
+    text = project("--mlc-fuzz-budget", "2")
+    assert "collected 2 items / 2 deselected" in text and not (project.path / "imported").exists()
+    assert "2 deselected" in project("--mlc-fuzz-budget", "2", "suite") and (project.path / "imported").exists()
+
+
 def test_a_campaign_reports_what_it_did_and_deselects_other_tests(project):
     text = project("--mlc-fuzz-budget", "25", "--mlc-fuzz-report", "report", "-W", "error")
     assert "1 deselected" in text and "seed 5" in text and "25 cases" in text
@@ -89,7 +99,8 @@ def test_a_campaign_reports_what_it_did_and_deselects_other_tests(project):
     assert found["cases"] == found["generated"] == 25 and found["seed"] == 5 and found["failures"] == 0 and found["valid_fraction"] == 1.0
     assert {"seconds", "cases_per_second", "vacuous", "findings_about_reference", "ops", "passes_fired"} <= found.keys()
     assert found["first_failure"] is None and found["options"]["disable_passes=fuse"] == 4 and found["options"]["check=2"] == 2
-    assert found["options"]["fork_us=0"] == 5
+    assert found["options"]["fork_us=0"] == 5 and found["options"]["stream_kb=0"] == 2
+    assert "ways of computing: " in text and f"tail {found['paths']['tail']}" in text
     assert len(found["ops"]) > 20 and sum(found["ops"].values()) > 100 and found["vacuous"] <= 2 and found["passes_fired"]
 
 

@@ -80,7 +80,7 @@ def instruction(b: Builder, op: str, dtype: DType, args: Sequence[Value]) -> Val
     if found is not None:
         return found
     if lanes > 1:
-        args = [a if a.lanes == lanes else splat(b, a, lanes) for a in args]
+        args = [a if a.lanes == lanes or (op == "table" and a.const is not None) else splat(b, a, lanes) for a in args]
     at = At(b, lanes, level)
     source = args[-1].dtype
     if op in _MOVES:
@@ -276,8 +276,8 @@ def _table(at: At, dtype: DType, index: Value, *entries: Value) -> str:
         return _table_in_memory(at, scalar, index, entries)
     type_, name = vector_text(scalar, register), "llvm.x86.avx512.vpermi2var.ps.512"
     at.b.declare(name, type_, f"{type_}, <{register} x i32>, {type_}")
-    halves_ = entries[:register], entries[register:]
-    low, high = ("<" + ", ".join(f"{scalar} {constant_text(e.const, dtype)}" for e in part) + ">" for part in halves_)
+    data, _ = _table_data(at, scalar, entries)
+    low, high = (at.b.once((data, half), at.level, f"load {type_}, ptr getelementptr (i8, ptr {data}, i64 {64 * half}), align 64") for half in (0, 1))
     parts = []
     for part in _registers(at, dt.i32, index.text, register):
         parts.append(at(f"call {type_} @{name}({type_} {low}, <{register} x i32> {part}, {type_} {high})"))
@@ -285,14 +285,20 @@ def _table(at: At, dtype: DType, index: Value, *entries: Value) -> str:
 
 
 def _registers(at: At, dtype: DType, text: str, register: int) -> list[str]:
-    """A value cut into (or made up to) whole registers."""
+    """A value cut into (or made up to) whole registers, once."""
     if at.lanes == register:
         return [text]
-    if at.lanes == 1:
-        return [at(f"insertelement {vector_text(type_text(dtype, 1), register)} poison, {type_text(dtype, 1)} {text}, i64 0")]
-    orders = [[start + i if start + i < at.lanes else -1 for i in range(register)] for start in range(0, at.lanes, register)]
-    return [at(f"shufflevector {at.type(dtype)} {text}, {at.type(dtype)} poison, <{register} x i32> <"
-               + ", ".join(f"i32 {i}" if i >= 0 else "i32 poison" for i in order) + ">") for order in orders]
+    key = ("registers", text, dtype, at.lanes)
+    found = at.b.tables[at.level].get(key)
+    if found is None:
+        if at.lanes == 1:
+            found = [at(f"insertelement {vector_text(type_text(dtype, 1), register)} poison, {type_text(dtype, 1)} {text}, i64 0")]
+        else:
+            orders = [[start + i if start + i < at.lanes else -1 for i in range(register)] for start in range(0, at.lanes, register)]
+            found = [at(f"shufflevector {at.type(dtype)} {text}, {at.type(dtype)} poison, <{register} x i32> <"
+                        + ", ".join(f"i32 {i}" if i >= 0 else "i32 poison" for i in order) + ">") for order in orders]
+        at.b.tables[at.level][key] = found
+    return found
 
 
 def _joined(at: At, scalar: str, parts: list[str], lanes: int) -> str:
@@ -309,12 +315,17 @@ def _joined(at: At, scalar: str, parts: list[str], lanes: int) -> str:
     return at(f"shufflevector {whole} {parts[0]}, {whole} poison, <{at.lanes} x i32> <{', '.join([f'i32 {i}' for i in range(at.lanes)])}>")
 
 
+def _table_data(at: At, scalar: str, entries: Sequence[Value]) -> tuple[str, str]:
+    """The name of the array that holds a table, and its type."""
+    values = ", ".join([f"{scalar} {constant_text(e.const, e.dtype)}" for e in entries])
+    name, whole = f"@table.{zlib.crc32(values.encode()):08x}.{len(entries)}", f"[{len(entries)} x {scalar}]"
+    at.b.declares[name] = f"{name} = private unnamed_addr constant {whole} [{values}], align 64"
+    return name, whole
+
+
 def _table_in_memory(at: At, scalar: str, index: Value, entries: Sequence[Value]) -> str:
     dtype = entries[0].dtype
-    values = ", ".join(f"{scalar} {constant_text(e.const, dtype)}" for e in entries)
-    name = f"@table.{zlib.crc32(values.encode()):08x}.{len(entries)}"
-    whole = f"[{len(entries)} x {scalar}]"
-    at.b.declares[name] = f"{name} = private unnamed_addr constant {whole} [{values}], align 64"
+    name, whole = _table_data(at, scalar, entries)
     inside = at(f"and {at.type(dt.i32)} {index.text}, {at.const(len(entries) - 1, dt.i32)}")
     text = "poison"
     for i in range(at.lanes):

@@ -261,12 +261,42 @@ def store(k: KernelEmitter, stmt: Store) -> None:
     elif stride in (1, -1):
         past_caches = stmt.buffer in k.kernel.streams and grain >= min(ALIGNMENT, lanes * buffer.dtype.itemsize) >= 16
         _vector_store(b, scalar, text, pointer, grain, lanes, active, stride, past_caches)
+    elif var := _interleaving_loop(k, stmt, stride, lanes, active):
+        _interleaved_store(k, stmt, var, text, vector)
     else:
         for i in range(active):
             element = b.emit(b.level, f"getelementptr {scalar}, ptr {pointer}, i64 {i * stride}") if i else pointer
             one = b.emit(b.level, f"extractelement {vector} {text}, i64 {i}")
             b.effect(f"store {scalar} {one}, ptr {element}, align {buffer.dtype.itemsize}")
     k.version[stmt.buffer] = k.version.get(stmt.buffer, 0) + 1
+
+
+def _interleaving_loop(k: KernelEmitter, stmt: Store, stride: int, lanes: int, active: int) -> str:
+    """The unrolled loop whose steps fill what a store leaves between its lanes; "" if there is none, or someone may read in between."""
+    if active < lanes or lanes < 4 or k.buffers[stmt.buffer].role != "out" or stmt.buffer in k.loaded:
+        return ""
+    var = next(reversed(k.unrolled), "")
+    direct = var and k.unrolled_at == k.b.level and k.unrolled[var] == stride <= SHUFFLED_STRIDE and stmt.index.coefficient(var) == 1
+    return var if direct else ""
+
+
+def _interleaved_store(k: KernelEmitter, stmt: Store, var: str, text: str, vector: str) -> None:
+    """Keep what a step of the loop stores; the last step stores all of it, as contiguous vectors."""
+    pending, steps = k.pending.setdefault(id(stmt), []), k.unrolled[var]
+    pending.append(text)
+    if len(pending) < steps:
+        return
+    del k.pending[id(stmt)]
+    lanes = k.lane.lanes
+    for part in range(steps):
+        places = [divmod(part * lanes + i, steps) for i in range(lanes)]  # (lane, step) of each element
+        found = shuffle(k.b, k.b.level, vector, pending[0], pending[1], [lane + lanes * (step == 1) for lane, step in places])
+        for step in range(2, steps):
+            order = [lanes + lane if step == here else i for i, (lane, here) in enumerate(places)]
+            found = shuffle(k.b, k.b.level, vector, found, pending[step], order)
+        pointer, grain, _ = _address(k, k.buffers[stmt.buffer], stmt.index, 1 - steps + part * lanes)
+        streamed = stmt.buffer in k.kernel.streams and grain >= ALIGNMENT
+        k.b.effect(f"store {vector} {found}, ptr {pointer}, align {grain}{', !nontemporal !{i32 1}' if streamed else ''}")
 
 
 def _to_memory(b: Builder, value: Value) -> str:

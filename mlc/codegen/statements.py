@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 
 from mlc.codegen import halves, memory
@@ -38,9 +39,18 @@ class KernelEmitter:
         # A load is the same value again while its buffer's version is, and is never hoisted above the buffer's `dirty` level.
         self.version: dict[str, int] = {}
         self.dirty: dict[str, int] = {}
+        self.unrolled_at = 0  # the level of the innermost of them
+        # What steps of an unrolled loop store between each other's lanes, until the last one; not into buffers that are loaded.
+        self.pending: dict[int, list[str]] = {}
         self._orders: dict[Expr, list[Expr]] = {}
         self._places: dict[Expr, Affine | None] = {}
         self._effects: dict[int, tuple[frozenset[str], frozenset[str]]] = {}
+
+    @functools.cached_property
+    def loaded(self) -> frozenset[str]:
+        """The buffers that the kernel loads."""
+        roots = [root for s in walk(self.kernel.body) for root in statement_roots(s)]
+        return frozenset(e.attr[0] for e in ex.topological(roots) if e.op == "load")
 
     # ------------------------------------------------------------------ expressions
     def value(self, root: Expr) -> Value:
@@ -201,11 +211,13 @@ class KernelEmitter:
                 self.version[name] = self.version.get(name, 0) + 1
         elif stmt.extent == 1 or (stmt.kind == "unroll" and stmt.extent * _cost(stmt.body) <= UNROLL_LIMIT):
             if stmt.kind == "unroll":
-                self.unrolled[stmt.var] = stmt.extent
+                self.unrolled[stmt.var], outside = stmt.extent, self.unrolled_at
+                self.unrolled_at = self.b.level
             for i in range(stmt.extent):
                 self.indices[stmt.var] = Index(None, i)
                 self.body(stmt.body)
-            self.unrolled.pop(stmt.var, None)
+            if self.unrolled.pop(stmt.var, None):
+                self.unrolled_at = outside
         else:
             self.counted(stmt, "0", str(stmt.extent), 1, lambda: self.body(stmt.body))
         self.restore_indices({stmt.var: outer})

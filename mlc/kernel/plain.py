@@ -22,6 +22,8 @@ ROW_BLOCK, COLUMN_BLOCK = 512, 1024
 STAGED_BLOCK, FAR_ROW_BLOCK, FAR_STAGED_BLOCK, LONGEST = 256, 256, 512, 128
 # Rows that are a multiple of so many bytes apart share so few cache sets that a tile's rows push each other out.
 SET_PERIOD = 2048
+# Up to so many stored elements of neighbouring lanes are interleaved in registers.
+INTERLEAVED = 4
 # Column sums keep their accumulators in L1, in so many bytes, and add so many rows at a time to them.
 SWEEP_BYTES, SWEEP_ROWS = 12 * 1024, 4
 # Past the caches memory is fastest read in its own order: whole rows, one by one, where their accumulators take no more than this.
@@ -119,6 +121,18 @@ def transpose_schedule(stage: Stage, lanes: int, weight: int, streamed: bool) ->
         return TransposeSchedule(turned[0], side, axis, side, axis, steps(block), steps(staged))
     block_axis, block = (turned[0], COLUMN_BLOCK) if streamed else (axis, ROW_BLOCK)
     return TransposeSchedule(turned[0], side, axis, side, block_axis, max(side, block // size), side if weight > INLINE_WEIGHT else 0)
+
+
+def interleaved_axis(stage: Stage) -> str:
+    """The axis to vectorise around a last axis of two to four steps that is read across: "" where that is no gain."""
+    if stage.reduces or len(stage.axes) < 2 or not 2 <= stage.axes[-1][1] <= INTERLEAVED:
+        return ""
+    last, steps = stage.axes[-1]
+    turned = _turned_axis(stage, last)
+    if turned is None or turned[1] < 2 * TILE:
+        return ""
+    alike = all(p.index.coefficient(last) == 1 and p.index.coefficient(turned[0]) == steps and p.value.dtype.itemsize >= 4 for p in stage.puts)
+    return turned[0] if alike else ""
 
 
 def _rows_collide(stage: Stage, turned: Axis, streamed: bool) -> bool:

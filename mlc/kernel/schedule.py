@@ -19,7 +19,7 @@ from mlc.kernel.attention import AttendSchedule, attend_schedule, read_attend
 from mlc.kernel.axes import stage_parts
 from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Stage
 from mlc.kernel.parallel import Parallel, parallel_axes
-from mlc.kernel.plain import SweepSchedule, TransposeSchedule, read_sweep, read_transpose, sweep_schedule, transpose_schedule
+from mlc.kernel.plain import SweepSchedule, TransposeSchedule, interleaved_axis, read_sweep, read_transpose, sweep_schedule, transpose_schedule
 from mlc.kernel.tiling import TileSchedule, expect_steps, read_tile, tile_schedule
 
 # A partial sum takes at most this many steps per lane before it is added to the next level: the error grows with the log.
@@ -38,14 +38,15 @@ SHORT_ROW = 8
 @dataclass(frozen=True)
 class StageSchedule:
     """vectorize `axis` by `width` lanes. `axis` "" means that the stage's own loops are serial: nothing to vectorize, or rows are
-    the lanes (`Schedule.row_vector`)."""
+    the lanes (`Schedule.row_vector`). `around`: the short axis that is unrolled inside, so that what its steps store is interleaved."""
 
     axis: str
     width: int
+    around: str = ""
 
     def text(self) -> str:
         if self.axis:
-            return f"vectorize {checked_name(self.axis)}:{self.width}"
+            return f"vectorize {checked_name(self.axis)}:{self.width}" + (f" around {checked_name(self.around)}" if self.around else "")
         return "serial" if self.width == 1 else f"serial:{self.width}"
 
 
@@ -114,7 +115,7 @@ def read_schedule(reader: Reader) -> Schedule:
             if of_rows:
                 rows = (axis, width)
             else:
-                stages.append(StageSchedule(axis, width))
+                stages.append(StageSchedule(axis, width, reader.take("name") if reader.accept("around") else ""))
         reader.expect(",")
     expect_steps(reader, CHUNK)
     reader.expect("}")
@@ -227,6 +228,9 @@ def _stage_schedule(stage: Stage, vector_bytes: int, rows: int, streamed: bool) 
     if stage.reduces:
         swept = sweep_schedule(stage, axis, lanes * wide, levels_of_sum)
         return swept or StageSchedule(axis[0], lanes * wide)
+    interleaved = interleaved_axis(stage)
+    if interleaved:
+        return StageSchedule(interleaved, lanes, axis[0])
     return transpose_schedule(stage, lanes, weight, streamed) or StageSchedule(axis[0], lanes * wide)
 
 

@@ -209,6 +209,9 @@ def schedule_is_legal(kernel: Kernel, schedule: Schedule) -> None:
             _fail("schedule_is_legal", f"{where} stage {s}", plan.axis, f"an axis among {[n for n, _ in (*stage.axes, *stage.over)]}")
         if plan.width & (plan.width - 1) or plan.width < 1:
             _fail("schedule_is_legal", f"{where} stage {s}", f"width {plan.width}", "a power of two")
+        around = getattr(plan, "around", "")
+        if around and (stage.reduces or plan.axis == around or not {plan.axis, around} <= set(dict(stage.axes))):
+            _fail("schedule_is_legal", f"{where} stage {s}", plan.text(), "two kept axes of a stage that only stores")
         if isinstance(plan, TransposeSchedule):
             kept = dict(stage.axes)
             if stage.reduces or plan.down == plan.axis or not {plan.down, plan.axis} <= set(kept) or plan.block_axis not in (plan.down, plan.axis):

@@ -136,6 +136,8 @@ class _Lowering:
             return self.loops([a for a in stage.axes if a[0] not in (plan.down, plan.axis)], {}, tiles.run)
         if isinstance(plan, SweepSchedule):
             return self._swept(stage, plan)
+        if plan.around in dict(stage.axes):
+            return self._around(stage, plan)
         if not stage.reduces:
             return [*self._kept(stage, plan.axis, plan.width, 1)]
         if any(name == plan.axis for name, _ in stage.over):
@@ -162,6 +164,13 @@ class _Lowering:
             reducer = _Reducer(stage, lanes, None, self.fresh)
             return [*reducer.declare(""), *reducer.accumulate("", stage.over, at), *self._finish(stage, at, lanes)]
         return self.loops(stage.axes, {}, body, vector, width)
+
+    def _around(self, stage: Stage, plan: StageSchedule) -> list[Stmt]:
+        """Lanes around an unrolled axis."""
+        def body(at: dict[str, Affine]) -> list[Stmt]:
+            var = self.fresh(plan.around)
+            return [For(var, dict(stage.axes)[plan.around], tuple(_stores(stage.puts, {**at, plan.around: Affine(0, ((var, 1),))})), "unroll")]
+        return self.loops([a for a in stage.axes if a[0] != plan.around], {}, body, plan.axis, plan.width)
 
     def _lanes_over(self, stage: Stage, plan: StageSchedule) -> list[Stmt]:
         """Lanes run along a reduced axis: accumulate, fold the lanes, finish, for each kept element."""

@@ -124,6 +124,37 @@ def test_blocks_through_scratch_move_every_element(dtype, target, block_axis):
     np.testing.assert_array_equal(found.reshape(75, 101), given.reshape(101, 75).T)
 
 
+# --------------------------------------------------------------------------- interleaved stores
+@pytest.mark.parametrize("target", machine.runnable_targets())
+@pytest.mark.parametrize("dtype", (dt.f32, dt.f64, dt.i32), ids=str)
+@pytest.mark.parametrize("rows,columns", ((64, 2), (77, 3), (100, 4)))
+def test_a_short_last_axis_is_interleaved(target, dtype, rows, columns):
+    kernel = transposing(rows, columns, dtype)
+    given, found = through_levels(kernel, Schedule((StageSchedule("i", 8, "j"),)), target)
+    np.testing.assert_array_equal(found.reshape(rows, columns), given.reshape(columns, rows).T)
+
+
+def test_interleaved_elements_are_stored_as_whole_vectors():
+    text = emit_module([(lower(transposing(64, 3, dt.f32), Schedule((StageSchedule("i", 8, "j"),))), [(0, 0), (1, 0)])], get_target("golden-v3"))
+    assert text.count("store <8 x float>") == 3 and "extractelement" not in text
+
+
+def test_a_short_last_axis_is_scheduled_for_interleaving():
+    assert schedule_for(transposing(4096, 3, dt.f32), 64, 32).stages[0] == StageSchedule("i", 16, "j")
+    assert not schedule_for(transposing(16, 3, dt.f32), 64, 32).stages[0].around
+    assert not schedule_for(transposing(4096, 3, dt.i8), 64, 32).stages[0].around
+
+
+def test_an_output_that_is_read_is_not_kept_back():
+    index = affine(i=2, j=1)
+    first = Put("o0", index, load("a0", dt.f32, affine(i=1, j=64)))
+    stage = Stage((("i", 64), ("j", 2)), puts=(first, Put("o0", index, load("o0", dt.f32, index) * 2.0)))
+    kernel = Kernel("twice", (flat("a0", 128, dt.f32, "in"), flat("o0", 128, dt.f32, "out")), (), (stage,))
+    loops, given = lower(kernel, Schedule((StageSchedule("i", 8, "j"),))), numbers(kernel)
+    (found,) = machine.run([loops], [given], "native")
+    np.testing.assert_array_equal(found["o0"].reshape(64, 2), 2 * given["a0"].reshape(2, 64).T)
+
+
 # --------------------------------------------------------------------------- sums down columns
 @pytest.mark.parametrize("target", machine.runnable_targets())
 @pytest.mark.parametrize("rows,columns,block", ((300, 96, 64), (131, 130, 128), (17, 70, 32), (4200, 40, 32)))
@@ -206,6 +237,7 @@ def test_a_stream_that_is_read_is_refused():
 @pytest.mark.parametrize("schedule", (
     Schedule((TransposeSchedule("j0", 16, "j1", 8, "j1", 128),)), Schedule((TransposeSchedule("j0", 16, "j1", 16, "j0", 256, 32),)),
     Schedule((SweepSchedule("j1", 64, 4, 2048), StageSchedule("j0", 16))), Schedule((StageSchedule("j0", 16),), streams=("o0", "o1")),
+    Schedule((StageSchedule("j0", 16, "j1"),)),
     Schedule((StageSchedule("j0", 16),), parallel=(("j0", 64),), streams=("o0",))), ids=lambda s: s.text())
 def test_schedules_of_plain_stages_read_back(schedule):
     assert parse_schedule(schedule.text()) == schedule

@@ -18,6 +18,8 @@ from mlc.core.text import Reader
 from mlc.kernel.ir import Dot, Kernel
 from mlc.kernel.words import per_word, reads_words, word_parts, worth_words
 
+# A last panel has tiles of its own height where they take less than this part of the time.
+REST_GAIN = 0.9
 # The k loop of a contraction keeps its accumulators for at most this many steps, then they are added to those of the steps before.
 DOT_CHUNK = 1024
 # An epilogue of more instructions than this runs in a loop over the tile's sums, instead of once for every register.
@@ -39,6 +41,7 @@ class TileSchedule:
     `pack` names the operands that are copied first: b a panel of n columns, a m rows. `staged`: the sums go to scratch, and a loop over
     it stores what follows from them. `stream` > 0: no tile, but sums of m rows and n columns in scratch, to which so many steps of k
     are added a pass, so that b is read once and in order. `parts`: words of several steps of k are multiplied, see `mlc.kernel.words`.
+    `rest`: the rows of tiles in a last panel of at most so many columns.
     """
 
     m: int
@@ -48,9 +51,11 @@ class TileSchedule:
     pack: str = ""
     staged: bool = False
     parts: tuple[DType, ...] = ()
+    rest: tuple[int, ...] = ()
 
     def text(self) -> str:
-        found = [f"tile m:{self.m} n:{self.n} k:{DOT_CHUNK} by {self.width}"]
+        rest = " rest m:{} n:{}".format(*self.rest) if self.rest else ""
+        found = [f"tile m:{self.m} n:{self.n}{rest} k:{DOT_CHUNK} by {self.width}"]
         found += [f"stream {self.stream}"] if self.stream else []
         found += [f"pack {self.pack}"] if self.pack else []
         found += ["staged"] * self.staged
@@ -59,11 +64,15 @@ class TileSchedule:
 
 def read_tile(reader: Reader) -> TileSchedule:
     """What follows the word `tile`. Raises ParseError, also for another order of summation than this version's."""
-    sizes = []
-    for name in "mn":
-        reader.expect(name)
-        reader.expect(":")
-        sizes.append(reader.integer())
+    def sizes() -> tuple[int, ...]:
+        found = []
+        for name in "mn":
+            reader.expect(name)
+            reader.expect(":")
+            found.append(reader.integer())
+        return tuple(found)
+    m, n = sizes()
+    rest = sizes() if reader.accept("rest") else ()
     reader.expect("k")
     reader.expect(":")
     expect_steps(reader, DOT_CHUNK)
@@ -73,7 +82,7 @@ def read_tile(reader: Reader) -> TileSchedule:
     pack = reader.take("name") if reader.accept("pack") else ""
     staged = reader.accept("staged")
     parts = tuple(parse_dtype(reader.take("name")) for _ in "ab") if reader.accept("parts") else ()
-    return TileSchedule(*sizes, width, stream, pack, staged, parts)
+    return TileSchedule(m, n, width, stream, pack, staged, parts, rest)
 
 
 def expect_steps(reader: Reader, steps: int) -> None:
@@ -120,31 +129,52 @@ def _spans(extent: int, size: int) -> Iterator[tuple[int, int]]:
         yield 1, extent % size
 
 
-def _estimate(dot: Dot, m: int, n: int, width: int, packed: bool) -> tuple[float, int]:
-    """Cycles that the tiles take, and vectors of code: fmas and loads two a cycle, b from L2 where its panel is larger than L1."""
+def _panel_cycles(dot: Dot, c: int, m: int, width: int, packed: bool) -> tuple[float, int]:
+    """Cycles of a panel of c columns, and vectors of code: fmas and loads two a cycle, b from L2 where the panel is larger than L1."""
     (_, rows), (_, columns), (_, depth) = dot.m, dot.n, dot.k
-    cycles, code = 0.0, 0
+    cycles, code, vectors = 0.0, 0, -(-c // width)
     beyond = depth * columns * dot.dtype.itemsize > L2_BYTES
-    for count, c in _spans(columns, n):
-        vectors = -(-c // width)
-        far = depth * c * dot.dtype.itemsize > L1_BYTES
-        for times, r in _spans(rows, m):
-            step = max(r * vectors / 2, 0.55 * (r + vectors), 7.0, 3.0 * vectors if far else 0.0)
-            if far and not packed:  # short pieces of rows that lie apart are fetched late
-                step *= 1.08 if vectors > 2 else 1.4 if beyond else 1.2
-            if rows * depth * dot.dtype.itemsize > L2_BYTES:  # a comes from L3 for each panel
-                step += r * dot.dtype.itemsize / 48
-            step += 0.01 * vectors  # of tiles alike, the one with more rows reads less of b
-            cycles += count * times * (depth * step + 10 + r * vectors)
-            code += r * vectors
+    far = depth * c * dot.dtype.itemsize > L1_BYTES
+    for times, r in _spans(rows, m):
+        step = max(r * vectors / 2, 0.55 * (r + vectors), 7.0, 3.0 * vectors if far else 0.0)
+        if far and not packed:  # short pieces of rows that lie apart are fetched late
+            step *= 1.08 if vectors > 2 else 1.4 if beyond else 1.2
+        if rows * depth * dot.dtype.itemsize > L2_BYTES:  # a comes from L3 for each panel
+            step += r * dot.dtype.itemsize / 48
+        step += 0.01 * vectors  # of tiles alike, the one with more rows reads less of b
+        cycles += times * (depth * step + 10 + r * vectors)
+        code += r * vectors
     return cycles, code
+
+
+def _rest_rows(dot: Dot, m: int, n: int, width: int, registers: int, packed: bool) -> int:
+    """Rows of the tiles in the last panel, which may be narrower: taller ones fill the registers again."""
+    c = dot.n[1] % n
+    if not c:
+        return m
+    vectors = -(-c // width)
+    tall = min(dot.m[1], 16, _budget(registers) // vectors)
+    return tall if tall > m and _panel_cycles(dot, c, tall, width, packed)[0] < REST_GAIN * _panel_cycles(dot, c, m, width, packed)[0] else m
+
+
+def _budget(registers: int) -> int:
+    """Accumulators of a tile."""
+    return 24 if registers >= 32 else 12
+
+
+def _estimate(dot: Dot, m: int, n: int, width: int, registers: int, packed: bool) -> tuple[float, int]:
+    """Cycles that all panels take, and vectors of code."""
+    count, rest = divmod(dot.n[1], n)
+    cycles, code = _panel_cycles(dot, n, m, width, packed) if count else (0.0, 0)
+    more = _panel_cycles(dot, rest, _rest_rows(dot, m, n, width, registers, packed), width, packed) if rest else (0.0, 0)
+    return count * cycles + more[0], code + more[1]
 
 
 def _candidates(dot: Dot, width: int, registers: int) -> Iterator[tuple[int, int]]:
     """Tiles whose accumulators leave room for a row of b and one of a."""
     (_, rows), (_, columns), _ = dot.m, dot.n, dot.k
     most = -(-columns // width)
-    budget = 24 if registers >= 32 else 12
+    budget = _budget(registers)
     for vectors in range(1, min(most, budget // 2) + 1):
         for m in range(1, min(rows, 16) + 1):
             if m * vectors > budget or (m * vectors + vectors + 1 > registers) or (vectors > 4 and m < min(rows, budget // vectors)):
@@ -172,16 +202,17 @@ def tile_schedule(dot: Dot, vector_bytes: int, registers: int, words: bool = Fal
         return TileSchedule(m, n, width, 0, "b" if reads_words(dot, parts) else "ab", heavy and m * -(-n // width) > 2, parts)
     m, n = _best_tile(dot, width, registers, "b" in pack)
     staged = depth > DOT_CHUNK or (heavy and m * -(-n // width) > 2)
-    return TileSchedule(m, n, width, 0, pack, staged)
+    rest = _rest_rows(dot, m, n, width, registers, "b" in pack or dot.panels > 0)
+    return TileSchedule(m, n, width, 0, pack, staged, rest=(rest, columns % n) if rest != m else ())
 
 
 def _best_tile(dot: Dot, width: int, registers: int, packed: bool, free: bool = False) -> tuple[int, int]:
     """Rows and columns; the columns are those of the panels that b is stored in, unless they are `free`."""
     panels = 0 if free else min(dot.panels, dot.n[1])
-    found = [(*_estimate(dot, m, n, width, packed or panels > 0 or free), m, n)
+    found = [(*_estimate(dot, m, n, width, registers, packed or panels > 0 or free), m, n)
              for m, n in _candidates(dot, width, registers) if panels in (0, n)]
     if not found:
-        return max(1, min(dot.m[1], (24 if registers >= 32 else 12) // -(-panels // width))), panels
+        return max(1, min(dot.m[1], _budget(registers) // -(-panels // width))), panels
     best = min(found)[0]
     *_, m, n = min((code, cycles, m, n) for cycles, code, m, n in found if cycles <= 1.05 * best)
     return m, n

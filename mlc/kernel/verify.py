@@ -202,7 +202,7 @@ def schedule_is_legal(kernel: Kernel, schedule: Schedule) -> None:
                 _fail("schedule_is_legal", f"{where} stage {s}", f"{plan.width} and {plan.by} lanes", "powers of two")
             continue
         if isinstance(stage, Dot):
-            if min(plan.m, plan.n) < 1:
+            if min(plan.m, plan.n, *plan.rest) < 1:
                 _fail("schedule_is_legal", f"{where} stage {s}", plan, "a tile of at least 1 x 1")
             _words_fit(stage, plan, f"{where} stage {s}")
         elif plan.axis and plan.axis not in dict((*stage.axes, *stage.over)):

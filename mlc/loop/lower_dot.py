@@ -43,10 +43,11 @@ class DotLoops:
         self.deep = self.depth > self.chunk and not plan.parts
         self.scratch: list[Buffer] = []
         m, n = min(plan.m, self.rows), min(plan.n, self.columns)
+        tall, rest = (min(plan.rest[0], self.rows), plan.rest[1]) if plan.rest else (m, 0)
         staged = plan.staged or self.deep or plan.stream
-        self.sums = self._buffer("sums", m * n) if staged else ""
+        self.sums = self._buffer("sums", max(m * n, tall * rest)) if staged else ""
         self.part = self._buffer("part", m * n) if plan.stream and self.deep else self.sums
-        self.left = self._buffer("a", m * self.depth) if "a" in plan.pack and not plan.parts else ""
+        self.left = self._buffer("a", max(m, tall) * self.depth) if "a" in plan.pack and not plan.parts else ""
         self.right = self._buffer("b", self.depth * n) if "b" in plan.pack and not plan.parts else ""
 
     def _buffer(self, name: str, size: int) -> str:
@@ -102,7 +103,8 @@ class DotLoops:
     # ----------------------------------------------------------------- tiles
     def _panel(self, columns: Span) -> list[Stmt]:
         found = self._pack_right(columns) if self.right else []
-        return found + self._blocks("mt", self.rows, self.plan.m, lambda rows: self._tile(rows, columns))
+        height = self.plan.rest[0] if self.plan.rest and columns[1] <= self.plan.rest[1] else self.plan.m
+        return found + self._blocks("mt", self.rows, height, lambda rows: self._tile(rows, columns))
 
     def _pack_right(self, columns: Span) -> list[Stmt]:
         """The panel of b, contiguous: element (k, c) at k * columns + c. Where b is contiguous along k, tiles of it are turned in registers."""

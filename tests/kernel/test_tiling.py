@@ -6,7 +6,7 @@ from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.affine import Affine
 from mlc.kernel.ir import Dot, Kernel, Put
-from mlc.kernel.schedule import Schedule
+from mlc.kernel.schedule import Schedule, parse_schedule
 from mlc.kernel.tiling import DOT_CHUNK, dot_chunk, paths, tile_schedule
 
 AVX512, AVX2, SSE = (64, 32), (32, 16), (16, 16)
@@ -65,3 +65,18 @@ def test_chunks_are_as_even_as_they_can_be(depth):
 def test_paths_tell_how_a_kernel_contracts(args, expected):
     kernel = Kernel("k", (), (), args)
     assert paths([(kernel, Schedule((tile_schedule(args[0], *AVX512),)))]) == expected
+
+
+@pytest.mark.parametrize("shape, rest", [((100, 100, 100), (16, 4)), ((200, 200, 200), (16, 8)), ((128, 128, 128), ()), ((3, 100, 100), ())])
+def test_a_narrow_last_panel_has_taller_tiles(shape, rest):
+    plan = tile_schedule(dot(*shape), *AVX512)
+    assert plan.rest == rest and parse_schedule(Schedule((plan,)).text()).stages == (plan,)
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2, SSE])
+@pytest.mark.parametrize("shape", [(100, 100, 100), (127, 129, 131), (1000, 900, 700), (65, 33, 65), (16, 17, 16), (40, 1000, 7)])
+def test_taller_tiles_leave_room_for_both_operands_too(shape, target):
+    plan = tile_schedule(dot(*shape), *target)
+    if plan.rest:
+        vectors = -(-plan.rest[1] // plan.width)
+        assert plan.rest[0] > plan.m and plan.rest[0] * vectors + vectors + 1 <= target[1]

@@ -1,6 +1,8 @@
 """Programs run on what they were made for, on any layout of it, in any thread; and say what does not fit."""
 
 import os
+import subprocess
+import sys
 import threading
 
 import ml_dtypes
@@ -202,3 +204,23 @@ def test_aligned_bytes_are_writable():
     block = aligned_bytes(100)
     block[:] = 7
     assert block.ctypes.data % 64 == 0 and len(block) == 100
+
+
+def test_the_native_entry_is_made_when_a_program_runs_again():
+    """Or when many programs have run: a process that runs some once does not pay for it."""
+    code = """
+import numpy as np, mlc
+from mlc.runtime import entry
+made = []
+entry.native_function = lambda program, fallback=None, kept=entry.native_function: (made.append(program), kept(program, fallback))[1]
+x = np.ones(3, np.float32)
+programs = [mlc.jit(lambda a, k=k: a + k).lower(x).compile().executable for k in range(10)]
+counts = []
+for program in programs:
+    program.run([x])
+    counts.append(len(made))
+programs[0].run([x])
+print(counts, len(made))
+"""
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True).stdout
+    assert output.strip() == f"{[0] * 8 + [1, 2]} 3"

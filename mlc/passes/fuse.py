@@ -27,6 +27,8 @@ FUSE_VERSION = 1
 MAX_ROW_BYTES = 256 * 1024
 # Larger kernels gain nothing and their basic blocks compile in more than linear time.
 MAX_KERNEL_INSTRUCTIONS = 1500
+# Rows of so many elements that walk memory across are no rows to share: apart, each kernel tiles or sweeps what it reads.
+ACROSS = 16
 
 
 @dataclass
@@ -77,6 +79,16 @@ def row_aligned(index: Affine, reader: RootExpr, producer: tuple[int, ...], rows
         stride *= extent
     low, high = rest.bounds(dict(reader.axes))
     return 0 <= low and high < max(inner, 1)
+
+
+def walks_across(root: RootExpr, rows: int) -> bool:
+    """Does a row of the root step through memory from row to row, where the rows lie side by side?"""
+    if len(root.axes) <= rows or root.axes[-1][1] < ACROSS:
+        return False
+    last = root.axes[-1][0]
+    beside = [name for name, extent in root.axes[:rows] if extent >= ACROSS]
+    return any(abs(index.coefficient(last)) > 1 and any(index.coefficient(name) == 1 for name in beside)
+               for indices in root.reads().values() for index in indices)
 
 
 class Fuser:
@@ -158,6 +170,8 @@ class Fuser:
             rows = len(row_extents)
             if self._row_bytes(root, group, rows) > MAX_ROW_BYTES:
                 return "a row is too long to stay in cache"
+            if any(walks_across(m, rows) for m in (root, *group.members)):
+                return "a row would walk memory across"
         for n, indices in inside.items():
             if not all(row_aligned(i, root, result_extents(self.root_of[n]), rows) for i in indices):
                 return "it reads another row than the one it computes"

@@ -81,6 +81,15 @@ def test_a_transposed_read_of_a_contraction_is_refused_with_its_reason():
     assert len(program.steps) == 2 and "another index" in program.notes[0]
 
 
+def test_rows_that_would_walk_memory_across_are_not_shared():
+    def steps(rows, columns):
+        g = Builder("turned")
+        turned = g.add("exp", (g.add("transpose", (g.input("x", rows, columns),), {"perm": (1, 0)}),))
+        g.set_outputs([turned, g.fold("reduce_sum", turned, 1)])
+        return len(kernels(g))
+    assert steps(64, 48) == 2 and steps(64, 8) == 1 and steps(8, 48) == 1
+
+
 def test_fusing_never_makes_a_cycle_between_kernels():
     # sub reads the map (row kernel) and a contraction that itself reads the map's reduction.
     g = Builder("cycle")

@@ -2,7 +2,7 @@
 
 Each case has a goal, an (op, dtype) of the registry, so that every op is exercised over every dtype it accepts; palettes of
 shapes rotate. One case in four is about a rewrite rule instead, one in four carries special values and probes three ops at their
-edges, nearly one in four has a length at a boundary of the compiler's loops, one in sixteen is long, one in forty has large
+edges, nearly one in four has a length at a boundary of the compiler's loops, one in twenty-four is long, one in forty has large
 tensors, one in twelve is an earlier program with one thing changed, and one in twelve is made for a way of computing that
 sizes alone rarely reach.
 """

@@ -26,7 +26,7 @@ SET_PERIOD = 2048
 INTERLEAVED = 4
 # Column sums keep their accumulators in L1, in so many bytes, and add so many rows at a time to them.
 SWEEP_BYTES, SWEEP_ROWS = 12 * 1024, 4
-# Past the caches memory is fastest read in its own order: whole rows, one by one, where their accumulators take no more than this.
+# Past the caches, what combines by more than an addition is faster with whole rows, one by one, where their accumulators take no more than this.
 FAR_BYTES, FAR_SWEEP_BYTES = 1 << 25, 48 * 1024
 # A matrix smaller than this is summed column by column: it stays in cache.
 SWEEP_FROM = 128 * 1024
@@ -155,7 +155,8 @@ def sweep_schedule(stage: Stage, axis: Axis, width: int, levels: Callable[[int],
     if streamed * columns * stage.over[0][1] < SWEEP_FROM:
         return None
     each = size * levels(stage.over[0][1])
-    if streamed * math.prod(extent for _, extent in (*stage.axes, *stage.over)) >= FAR_BYTES and each * columns <= FAR_SWEEP_BYTES:
+    light = all(e.op in ("add", "mul") for r in stage.reduces for e in r.combine)
+    if not light and streamed * math.prod(extent for _, extent in (*stage.axes, *stage.over)) >= FAR_BYTES and each * columns <= FAR_SWEEP_BYTES:
         return SweepSchedule(name, width, 1, -(-columns // width) * width)
     block = max(1, SWEEP_BYTES // each // width) * width
     # Blocks of equal size where there are several.

@@ -174,9 +174,12 @@ def test_large_matrices_are_swept_and_small_ones_are_not():
     assert sweep_schedule(column_sum(1024, 64, dt.f32).stages[0], ("j", 64), 64, levels_of_sum) is None
 
 
-@pytest.mark.parametrize("rows,columns,at_a_time", ((1024, 1024, 4), (16384, 1024, 1), (2048, 16384, 4)))
-def test_rows_past_the_caches_are_read_in_their_own_order(rows, columns, at_a_time):
-    plan = sweep_schedule(column_sum(rows, columns, dt.f32).stages[0], ("j", columns), 64, levels_of_sum)
+@pytest.mark.parametrize("op,rows,columns,at_a_time", (
+    ("max", 1024, 1024, 4), ("max", 16384, 1024, 1), ("add", 16384, 1024, 4), ("max", 2048, 16384, 4)))
+def test_rows_past_the_caches_are_read_in_their_own_order_unless_they_are_only_added(op, rows, columns, at_a_time):
+    stage = column_sum(rows, columns, dt.f32).stages[0]
+    combine = (ex.binary(op, ex.var("a.0", dt.f32), ex.var("b.0", dt.f32)),)
+    plan = sweep_schedule(replace(stage, reduces=(replace(stage.reduces[0], combine=combine),)), ("j", columns), 64, levels_of_sum)
     assert plan.rows == at_a_time and (plan.block == columns or at_a_time > 1)
 
 

@@ -120,7 +120,7 @@ def _vector_load(b: Builder, level: int, scalar: str, pointer: str, grain: int, 
     vector = vector_text(scalar, lanes)
     if active == lanes and stride == 1:
         return b.emit(level, f"load {vector}, ptr {pointer}, align {grain}")
-    if stride == 1 and b.target.avx512:
+    if stride == 1 and active > 1 and b.target.avx512:
         name = _masked(b, "load", scalar, lanes)
         return b.emit(level, f"call {vector} @{name}(ptr {pointer}, i32 {grain}, {mask_text(lanes, active)}, {vector} zeroinitializer)")
     exact = vector_text(scalar, active)
@@ -312,7 +312,8 @@ def _to_memory(b: Builder, value: Value) -> str:
 def _vector_store(b: Builder, scalar: str, text: str, pointer: str, grain: int, lanes: int, active: int, stride: int,
                   past_caches: bool) -> None:
     vector = vector_text(scalar, lanes)
-    if stride == 1 and active < lanes and b.target.avx512:
+    # LLVM 22 makes of a truncation and a masked store of one lane a scalar store as wide as before the truncation.
+    if stride == 1 and 1 < active < lanes and b.target.avx512:
         name = _masked(b, "store", scalar, lanes)
         b.effect(f"call void @{name}({vector} {text}, ptr {pointer}, i32 {grain}, {mask_text(lanes, active)})")
         return

@@ -71,6 +71,16 @@ def test_sums_that_wrap_in_bytes_are_exact(kind):
     assert_exact(lambda a, b: a @ b, [a, b], a @ b)
 
 
+@pytest.mark.parametrize("n", [17, 18, 33, 35])
+@pytest.mark.parametrize("kind", ["i1", "u1"])
+def test_the_last_lanes_of_byte_results_write_nothing_beside_them(kind, n):
+    """Neither behind the last row, nor, where blocks of columns are done one after the other, into the next row."""
+    a, b = integers((16, 21), kind), integers((21, n), kind)
+    with mlc.options(fork_us=0):
+        (loops,) = assert_exact(lambda a, b: a @ b, [a, b], a @ b).loops.values()
+    run([loops], [{"a0": a.reshape(-1), "a1": b.reshape(-1)}], "native")
+
+
 def test_constant_weights_are_read_in_panels():
     a, weights = integers((16, 132), "i1"), integers((132, 200), "i1")
     made = assert_exact(lambda a: widened(a, mlc.numpy.asarray(weights)), [a], a.astype("i4") @ weights.astype("i4"))

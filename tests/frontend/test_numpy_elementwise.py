@@ -8,7 +8,7 @@ import mlc
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-FLOATING = ["exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "sqrt", "log2", "log10", "deg2rad", "rad2deg", "reciprocal", "sinc", "fabs"]
+FLOATING = ["exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "sqrt", "log2", "log10", "deg2rad", "rad2deg", "reciprocal", "fabs"]
 ANY = ["absolute", "square", "floor", "ceil", "trunc", "rint", "logical_not", "isfinite", "isnan", "isinf", "isposinf", "isneginf", "signbit",
        "nan_to_num", "positive", "real", "imag"]
 BOOLS_REFUSED = ["negative", "sign", "round"]
@@ -29,6 +29,12 @@ def binary(m, name, x, y):
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i8", "i64", "u16", "bool"])
 def test_floating_functions(dtype):
     agree_each(FLOATING, unary, sample(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8"])
+def test_sinc(dtype):
+    x = np.array([0.0, -0.0, 0.25, -0.5, 1.5, 2, -20.25]).astype(sample(dtype).dtype)  # versions of JAX differ at whole numbers
+    np.testing.assert_allclose(mlc.jit(mlc.numpy.sinc)(x), np.sinc(x.astype(np.float64)), atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "bool"])

@@ -25,13 +25,7 @@ from mlc.kernel.attention import AttendSchedule, weight_scale
 from mlc.kernel.axes import rebase
 from mlc.kernel.ir import Attend
 from mlc.loop.ir import Assign, Buffer, Decl, For, Stmt, Store, Tile, load
-
-# A place along an axis: where it starts, and how many.
-Span = tuple[Affine, int]
-
-
-def _at(name: str, step: int = 1) -> Affine:
-    return Affine(0, ((name, step),))
+from mlc.loop.spans import Span, along, blocks
 
 
 class AttentionLoops:
@@ -60,14 +54,7 @@ class AttentionLoops:
 
     # ----------------------------------------------------------------- helpers
     def _blocks(self, name: str, extent: int, size: int, body: Callable[[Span], list[Stmt]], kind: str = "serial") -> list[Stmt]:
-        """body(span) for whole spans of `size`, and for what is left."""
-        found: list[Stmt] = []
-        if extent // size:
-            var = self.fresh(name)
-            found.append(For(var, extent // size, tuple(body((_at(var, size), size))), kind))
-        if extent % size:
-            found.extend(body((Affine(extent - extent % size), extent % size)))
-        return found
+        return blocks(lambda: self.fresh(name), extent, size, body, kind)
 
     def load(self, buffer: str, index: Affine) -> Expr:
         return load(buffer, self.stage.dtype, index)
@@ -84,7 +71,7 @@ class AttentionLoops:
     def lanes(self, count: int, body: Callable[[Affine], list[Stmt]]) -> For:
         """A loop over queries of the block, one a lane."""
         var = self.fresh("l")
-        return For(var, count, tuple(body(_at(var))), *(("vector", self.plan.width) if self.plan.width > 1 else ()))
+        return For(var, count, tuple(body(along(var))), *(("vector", self.plan.width) if self.plan.width > 1 else ()))
 
     def puts(self, total: Expr, query: Affine, column: Affine, lanes: int) -> list[Stmt]:
         """Declare the result, and what is stored of it."""
@@ -107,7 +94,7 @@ class AttentionLoops:
 
         def tile(rows: Span, cols: Span) -> list[Stmt]:
             r, c = self.fresh("r"), self.fresh("c")
-            return [For(r, rows[1], (For(c, cols[1], (value(rows[0] + _at(r), cols[0] + _at(c)),), "vector", by),), "unroll")]
+            return [For(r, rows[1], (For(c, cols[1], (value(rows[0] + along(r), cols[0] + along(c)),), "vector", by),), "unroll")]
         return self._blocks(down[0], down[1], by, lambda rows: self._blocks(across[0], across[1], by, lambda cols: tile(rows, cols)))
 
     # ----------------------------------------------------------------- one block of queries
@@ -127,7 +114,7 @@ class AttentionLoops:
             return Store(self.packed, k * self.rows + q, value)
         if not self.plan.turned:
             k, q = self.fresh("k"), self.fresh("q")
-            return [For(k, self.stage.k[1], (For(q, queries[1], (store(_at(k), _at(q)),), "vector", self.plan.by),))]
+            return [For(k, self.stage.k[1], (For(q, queries[1], (store(along(k), along(q)),), "vector", self.plan.by),))]
         return self.turn(("k", self.stage.k[1]), ("q", queries[1]), store)
 
     def _bring(self, queries: Span, keys: Span) -> list[Stmt]:
@@ -142,24 +129,24 @@ class AttentionLoops:
             found += self.turn(("n", keys[1]), ("q", queries[1]), store)
         if self.value:
             n, c = self.fresh("n"), self.fresh("c")
-            (value,) = rebase([self.stage.value], {self.stage.n[0]: keys[0] + _at(n), self.stage.c[0]: _at(c)})
-            copy = Store(self.value, _at(n, self.stage.c[1]) + _at(c), value)
+            (value,) = rebase([self.stage.value], {self.stage.n[0]: keys[0] + along(n), self.stage.c[0]: along(c)})
+            copy = Store(self.value, along(n, self.stage.c[1]) + along(c), value)
             found.append(For(n, keys[1], (For(c, self.stage.c[1], (copy,), "vector", self.plan.by),)))
         return found
 
     def _begin(self, count: int) -> list[Stmt]:
         var = self.fresh("z")
         return [self.lanes(count, lambda q: [Store(self.top, q, self.lowest()), Store(self.total, q, self.zero())]),
-                For(var, count * self.stage.c[1], (Store(self.out, _at(var), self.zero()),), "vector", self.plan.by)]
+                For(var, count * self.stage.c[1], (Store(self.out, along(var), self.zero()),), "vector", self.plan.by)]
 
     def _score(self, queries: Span, keys: Span) -> list[Stmt]:
         m, n = self.plan.scores
 
         def tile(rows: Span, cols: Span) -> list[Stmt]:
             name = self.fresh(f"{self.stage.name}.s")
-            (a,) = rebase([self.stage.key], {self.stage.n[0]: keys[0] + rows[0] + _at("r"), self.stage.k[0]: _at("k")})
-            b = self.load(self.packed, _at("k", self.rows) + cols[0] + _at("c"))
-            store = Store(self.scores, (rows[0] + _at("r")) * self.rows + cols[0] + _at("c"), ex.var(name, self.stage.dtype))
+            (a,) = rebase([self.stage.key], {self.stage.n[0]: keys[0] + rows[0] + along("r"), self.stage.k[0]: along("k")})
+            b = self.load(self.packed, along("k", self.rows) + cols[0] + along("c"))
+            store = Store(self.scores, (rows[0] + along("r")) * self.rows + cols[0] + along("c"), ex.var(name, self.stage.dtype))
             return [Tile(name, self.stage.dtype, "r", rows[1], "c", cols[1], "k", self.stage.k[1], self.plan.by, a, b, (store,))]
         return self._blocks("rt", keys[1], m, lambda rows: self._blocks("ct", queries[1], n, lambda cols: tile(rows, cols)))
 
@@ -184,9 +171,9 @@ class AttentionLoops:
 
     def _highest(self, queries: Span, keys: Span, q: Affine, top: str) -> For:
         dtype, n, name = self.stage.dtype, self.fresh("n"), self.fresh(f"{self.stage.name}.x")
-        place = _at(n, self.rows) + q
+        place = along(n, self.rows) + q
         brought = {e.attr: load(b.name, b.dtype, place) for e, b in self.staged.items()}
-        (score,) = rebase([self.stage.score], {self.stage.m[0]: queries[0] + q, self.stage.n[0]: keys[0] + _at(n)},
+        (score,) = rebase([self.stage.score], {self.stage.m[0]: queries[0] + q, self.stage.n[0]: keys[0] + along(n)},
                           lambda name, old, new: brought.get((name, old)))
         x, so_far = ex.var(name, dtype), ex.var(top, dtype)
         body: list[Stmt] = [Decl(name, dtype, self.plan.width, ex.replace([score], {self.stage.dot: self.load(self.scores, place)})[0])]
@@ -197,7 +184,7 @@ class AttentionLoops:
 
     def _exponentials(self, count: int, q: Affine, base: Expr, total: str) -> For:
         dtype, n, name = self.stage.dtype, self.fresh("n"), self.fresh(f"{self.stage.name}.w")
-        place = _at(n, self.rows) + q
+        place = along(n, self.rows) + q
         value = self.weight(self.load(self.scores, place) - base) * weight_scale(self.stage)
         return For(n, count, (Decl(name, dtype, self.plan.width, value), Store(self.scores, place, ex.var(name, dtype)),
                               Assign((total,), (ex.var(total, dtype) + ex.var(name, dtype),))))
@@ -206,11 +193,11 @@ class AttentionLoops:
         m, n = self.plan.sums
 
         def tile(rows: Span, cols: Span) -> list[Stmt]:
-            name, row, column = self.fresh(f"{self.stage.name}.o"), rows[0] + _at("r"), cols[0] + _at("c")
-            a = self.load(self.scores, _at("k", self.rows) + row)
-            (b,) = rebase([self.stage.value], {self.stage.n[0]: keys[0] + _at("k"), self.stage.c[0]: column})
+            name, row, column = self.fresh(f"{self.stage.name}.o"), rows[0] + along("r"), cols[0] + along("c")
+            a = self.load(self.scores, along("k", self.rows) + row)
+            (b,) = rebase([self.stage.value], {self.stage.n[0]: keys[0] + along("k"), self.stage.c[0]: column})
             if self.value:
-                b = self.load(self.value, _at("k", self.stage.c[1]) + column)
+                b = self.load(self.value, along("k", self.stage.c[1]) + column)
             new, place = ex.var(name, self.stage.dtype), row * self.stage.c[1] + column
             if self.single:
                 body = self.puts(new * self.load(self.total, row), queries[0] + row, column, self.plan.by)
@@ -222,8 +209,8 @@ class AttentionLoops:
     def _end(self, queries: Span) -> list[Stmt]:
         one = ex.const(1, self.stage.dtype)
         row, column = self.fresh("r"), self.fresh("c")
-        total = self.load(self.out, _at(row, self.stage.c[1]) + _at(column)) * self.load(self.total, _at(row))
-        store = self.puts(total, queries[0] + _at(row), _at(column), self.plan.by)
+        total = self.load(self.out, along(row, self.stage.c[1]) + along(column)) * self.load(self.total, along(row))
+        store = self.puts(total, queries[0] + along(row), along(column), self.plan.by)
         return [self.lanes(queries[1], lambda q: [Store(self.total, q, one / self.load(self.total, q))]),
                 For(row, queries[1], (For(column, self.stage.c[1], tuple(store), "vector", self.plan.by),))]
 

@@ -21,15 +21,10 @@ from mlc.kernel.axes import rebase
 from mlc.kernel.ir import Dot
 from mlc.kernel.tiling import TileSchedule, dot_chunk
 from mlc.loop.ir import Buffer, Decl, For, Stmt, Store, Tile, load
+from mlc.loop.spans import Span, along, blocks
 
-# A place along an axis: where it starts, and how many.
-Span = tuple[Affine, int]
 # Loops that only copy or store take vectors of so many registers.
 WIDE = 2
-
-
-def _at(name: str, step: int = 1) -> Affine:
-    return Affine(0, ((name, step),))
 
 
 class DotLoops:
@@ -61,18 +56,11 @@ class DotLoops:
 
     # ----------------------------------------------------------------- helpers
     def _blocks(self, name: str, extent: int, size: int, body: Callable[[Span], list[Stmt]], kind: str = "serial") -> list[Stmt]:
-        """body(span) for whole spans of `size`, and for what is left."""
-        found: list[Stmt] = []
-        if extent // size:
-            var = self.fresh(name)
-            found.append(For(var, extent // size, tuple(body((_at(var, size), size))), kind))
-        if extent % size:
-            found.extend(body((Affine(extent - extent % size), extent % size)))
-        return found
+        return blocks(lambda: self.fresh(name), extent, size, body, kind)
 
     def _lanes(self, name: str, count: int, body: Callable[[Affine], list[Stmt]], width: int) -> For:
         var = self.fresh(name)
-        return For(var, count, tuple(body(_at(var))), *(("vector", width) if width > 1 else ()))
+        return For(var, count, tuple(body(along(var))), *(("vector", width) if width > 1 else ()))
 
     def _load(self, buffer: str, index: Affine) -> Expr:
         return load(buffer, self.dtype, index)
@@ -98,7 +86,7 @@ class DotLoops:
         if rows[1] == 1:
             return [at(Affine(), width)]
         var = self.fresh("r")
-        return [For(var, rows[1], (at(_at(var), width),))]
+        return [For(var, rows[1], (at(along(var), width),))]
 
     # ----------------------------------------------------------------- tiles
     def _panel(self, columns: Span) -> list[Stmt]:
@@ -114,7 +102,7 @@ class DotLoops:
 
         def rows(steps: Span, across: Span, kind: str) -> For:
             k = self.fresh("k")
-            body = self._lanes("c", across[1], lambda c: store(steps[0] + _at(k), across[0] + c), self.plan.width)
+            body = self._lanes("c", across[1], lambda c: store(steps[0] + along(k), across[0] + c), self.plan.width)
             return For(k, steps[1], (body,), kind)
         if any(e.op == "load" and e.attr[1].coefficient(self.n) not in (0, 1) and e.attr[1].coefficient(self.k) == 1
                for e in ex.topological([self.dot.b])):
@@ -128,13 +116,13 @@ class DotLoops:
         r = self.fresh("r")
 
         def body(k: Affine) -> list[Stmt]:
-            (value,) = rebase([self.dot.a], {self.m: rows[0] + _at(r), self.k: k})
-            return [Store(self.left, _at(r, self.depth) + k, value)]
+            (value,) = rebase([self.dot.a], {self.m: rows[0] + along(r), self.k: k})
+            return [Store(self.left, along(r, self.depth) + k, value)]
         return For(r, rows[1], (self._lanes("k", self.depth, body, self.plan.width * WIDE),))
 
     def _operands(self, rows: Span, columns: Span, start: Affine) -> tuple[Expr, Expr]:
         """a(r, k) and b(k, c) of a tile, from step `start` on."""
-        r, c, k = _at("r"), _at("c"), start + _at("k")
+        r, c, k = along("r"), along("c"), start + along("k")
         a, b = rebase([self.dot.a, self.dot.b], {self.m: rows[0] + r, self.n: columns[0] + c, self.k: k})
         if self.left:
             a = self._load(self.left, r * self.depth + k)
@@ -157,9 +145,9 @@ class DotLoops:
 
         found: list[Stmt] = [self._pack_left(rows)] if self.left else []
         if not self.sums:
-            return [*found, part(self.dot.name, Affine(), self.depth, self._stores(rows[0] + _at("r"), columns[0] + _at("c")))]
+            return [*found, part(self.dot.name, Affine(), self.depth, self._stores(rows[0] + along("r"), columns[0] + along("c")))]
         name = self.fresh(self.dot.name + ".p")
-        place, new = _at("r", columns[1]) + _at("c"), ex.var(name, self.dot.dtype)
+        place, new = along("r", columns[1]) + along("c"), ex.var(name, self.dot.dtype)
         if not self.deep:
             found.append(part(name, Affine(), self.depth, [Store(self.sums, place, new)]))
         else:

@@ -16,7 +16,8 @@ from mlc.kernel.ir import Dot
 from mlc.kernel.tiling import TileSchedule
 from mlc.kernel.words import SIGNS, is_moved, narrow, per_word, reads_words, word
 from mlc.loop.ir import Decl, For, Stmt, Store, Tile
-from mlc.loop.lower_dot import DotLoops, Span, _at
+from mlc.loop.lower_dot import DotLoops
+from mlc.loop.spans import Span, along
 
 
 class WordLoops(DotLoops):
@@ -53,7 +54,7 @@ class WordLoops(DotLoops):
         found: list[Stmt] = []
         if whole := self.depth // self.per:
             var = self.fresh(name)
-            found.append(For(var, whole, tuple(body(_at(var), self.per))))
+            found.append(For(var, whole, tuple(body(along(var), self.per))))
         if rest := self.depth % self.per:
             found += body(Affine(whole), rest)
         return found
@@ -67,7 +68,7 @@ class WordLoops(DotLoops):
         """body(word, place along the axis, pieces) for all of them."""
         if self._across(side, axis):
             var = self.fresh("c")
-            return [For(var, extent, tuple(self._steps("k", lambda step, count: body(step, _at(var), count))))]
+            return [For(var, extent, tuple(self._steps("k", lambda step, count: body(step, along(var), count))))]
         return self._steps("k", lambda step, count: [self._lanes("c", extent, lambda c: body(step, c, count), self.plan.width)])
 
     def _left_words(self) -> list[Stmt]:
@@ -86,25 +87,25 @@ class WordLoops(DotLoops):
         if self.moved:
             name, dtype = self.fresh(self.dot.name + ".s"), self.dtype
             total = ex.make("neg", dtype, (ex.var(name, dtype),))
-            found.append(self._words(name, 1, columns[1], ex.const(SIGNS, dtype), [Store(self.moved, _at("c"), total)]))
+            found.append(self._words(name, 1, columns[1], ex.const(SIGNS, dtype), [Store(self.moved, along("c"), total)]))
         return found
 
     # ----------------------------------------------------------------- tiles
     def _words(self, name: str, rows: int, columns: int, a: Expr, body: list[Stmt]) -> Tile:
-        b = self._load(self.right, _at("k") * columns + _at("c"))
+        b = self._load(self.right, along("k") * columns + along("c"))
         return Tile(name, self.dtype, "r", rows, "c", columns, "k", self.words, self.plan.width, a, b, tuple(body), self.plan.parts)
 
     def _tile(self, rows: Span, columns: Span) -> list[Stmt]:
-        dtype, row, own = self.dtype, rows[0] + _at("r"), self.dtype is self.dot.dtype
-        a = self._load(self.left, self._left_place(row, _at("k"))) if self.left else self._word(0, {self.m: row}, _at("k"), self.per)
+        dtype, row, own = self.dtype, rows[0] + along("r"), self.dtype is self.dot.dtype
+        a = self._load(self.left, self._left_place(row, along("k"))) if self.left else self._word(0, {self.m: row}, along("k"), self.per)
         if self.moved:
             a = ex.make("xor", dtype, (a, ex.const(SIGNS, dtype)))
         name = self.fresh(self.dot.name + ".p") if self.sums or self.moved or not own else self.dot.name
         total = ex.var(name, dtype)
         if self.moved:
-            total = ex.make("add", dtype, (total, self._load(self.moved, _at("c"))))
+            total = ex.make("add", dtype, (total, self._load(self.moved, along("c"))))
         if self.sums:
-            body: list[Stmt] = [Store(self.sums, _at("r", columns[1]) + _at("c"), total)]
+            body: list[Stmt] = [Store(self.sums, along("r", columns[1]) + along("c"), total)]
             return [self._words(name, rows[1], columns[1], a, body), *self._finish(rows, columns)]
         body = [] if name == self.dot.name else [Decl(self.dot.name, self.dot.dtype, self.plan.width, ex.convert(total, self.dot.dtype))]
-        return [self._words(name, rows[1], columns[1], a, [*body, *self._stores(row, columns[0] + _at("c"))])]
+        return [self._words(name, rows[1], columns[1], a, [*body, *self._stores(row, columns[0] + along("c"))])]

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import json
 import os
 import select
+import signal
 import statistics
 import subprocess
 import sys
@@ -66,8 +68,19 @@ def python(module: str, *words: str) -> list[str]:
     return [sys.executable, "-W", "ignore", "-m", f"mlc.tools.bench.{module}", *words]
 
 
+def _prepare(pinned: list[int] | None) -> None:
+    """In the new process: pin it, and let it end with its parent, even where it is halted then."""
+    if pinned:
+        os.sched_setaffinity(0, pinned)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 class Peer:
-    """A worker process, pinned to the cores that its threads may use; started again after it died."""
+    """A worker process, pinned to the cores that its threads may use; started again after it died.
+
+    It is halted while others are asked: the threads of a pool that still spin would take a core from the next library.
+    """
 
     def __init__(self, library: str, threads: int):
         self.library, self.threads, self.process = library, threads, None
@@ -80,8 +93,14 @@ class Peer:
         words = ("probe", "--serve", str(self.threads)) if self.library == CLOCK else ("worker", self.library)
         self.process = subprocess.Popen(
             python(*words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            env=environment(self.threads), preexec_fn=(lambda: os.sched_setaffinity(0, pinned)) if pinned else None)
+            env=environment(self.threads), preexec_fn=functools.partial(_prepare, pinned))
         self.broken = self._read().get("skip")
+        self._signal(signal.SIGSTOP)
+
+    def _signal(self, number: int) -> None:
+        """Halt the process or let it go on; nothing where it has ended."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
 
     def _read(self) -> Record:
         if not select.select([self.process.stdout], [], [], PATIENCE)[0]:
@@ -99,15 +118,19 @@ class Peer:
             self.start()
             if self.broken or do in ("time", "drop"):
                 return {"skip": self.broken or "the process had ended"}
+        self._signal(signal.SIGCONT)
         try:
             self.process.stdin.write((json.dumps({"do": do, **request}) + "\n").encode())
             self.process.stdin.flush()
         except OSError:
             return {"skip": f"the process ended with code {self._end()}"}
-        return self._read()
+        answer = self._read()
+        self._signal(signal.SIGSTOP)
+        return answer
 
     def close(self) -> None:
         """End the process."""
+        self._signal(signal.SIGCONT)
         with contextlib.suppress(OSError):
             self.process.stdin.close()
         self._end()

@@ -137,7 +137,7 @@ def _digits_vit(batch: int) -> Workload:
 
 
 def _make() -> tuple[Workload, ...]:
-    small = (_mlp(1), _mlp(64), _digits_mlp(64), _digits_vit(64))
+    small = (_mlp(1), _mlp(64), *(digits(batch) for digits in (_digits_mlp, _digits_vit) for batch in (1, 64)))
     return (
         *small, *_blocks(),
         _attention(4, 128), _attention(4, 512, quick=True, cold=True), _attention(4, 2048),

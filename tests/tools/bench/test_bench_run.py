@@ -97,8 +97,17 @@ def test_a_process_that_dies_costs_one_workload(peer):
 
 def test_a_silent_process_is_given_up(monkeypatch, peer):
     monkeypatch.setattr("mlc.tools.bench.peers.PATIENCE", 0.3)
-    os.kill(peer.process.pid, signal.SIGSTOP)
+    monkeypatch.setattr(peer, "_signal", lambda number: None)  # it stays halted
     assert peer.ask("load", workload="matmul 32") == {"skip": "no answer in 0 s"}
+
+
+def test_a_process_is_halted_while_others_are_asked(peer):
+    def state():
+        with open(f"/proc/{peer.process.pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    assert state() == "T"
+    assert "first_ms" in peer.ask("load", workload="matmul 32")
+    assert state() == "T"
 
 
 def test_a_failing_peer_leaves_the_others_their_times(peer):

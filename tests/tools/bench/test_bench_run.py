@@ -2,7 +2,7 @@
 
 import json
 import os
-import signal
+import time
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -102,12 +102,16 @@ def test_a_silent_process_is_given_up(monkeypatch, peer):
 
 
 def test_a_process_is_halted_while_others_are_asked(peer):
-    def state():
-        with open(f"/proc/{peer.process.pid}/stat", encoding="utf-8") as file:
-            return file.read().rpartition(")")[2].split()[0]
-    assert state() == "T"
+    def halted():
+        begun = time.monotonic()
+        while time.monotonic() - begun < 10:  # a signal takes its time
+            with open(f"/proc/{peer.process.pid}/stat", encoding="utf-8") as file:
+                if file.read().rpartition(")")[2].split()[0] == "T":
+                    return True
+        return False
+    assert halted()
     assert "first_ms" in peer.ask("load", workload="matmul 32")
-    assert state() == "T"
+    assert halted()
 
 
 def test_a_failing_peer_leaves_the_others_their_times(peer):

@@ -5,6 +5,7 @@ Trees are flattened by mlc's own rules, so that whatever mlc takes as an argumen
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,22 @@ def strict_options() -> dict[str, object]:
     return {name: words.get(value, int(value) if value.isdigit() else value) for name, value in pairs}
 
 
+@functools.cache
+def accepted_options() -> dict[str, object]:
+    """The strict options that this jaxlib knows."""
+    import jax
+    trivial = jax.jit(lambda x: x).lower(0.0)
+
+    def takes(options: dict[str, object]) -> bool:
+        try:
+            trivial.compile(compiler_options=options)
+        except jax.errors.JaxRuntimeError:
+            return False
+        return True
+    options = strict_options()
+    return options if takes(options) else {name: value for name, value in options.items() if takes({name: value})}
+
+
 def _as_jax(leaf: Any) -> Any:
     import jax.numpy as jnp
     return leaf if isinstance(leaf, (bool, int, float)) else jnp.asarray(leaf)
@@ -79,19 +96,18 @@ def _reason(error: BaseException) -> str:
 
 
 def run_jitted(function: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> NativeAnswer:
-    """Under `jax.jit`. A jaxlib that does not know the strict options runs eagerly instead."""
+    """Under `jax.jit`, with the strict options that this jaxlib knows; eagerly where XLA cannot compile it."""
     import jax
     leaves: list = []
     structure = tree.flatten((tuple(args), kwargs), leaves)
     results: list = []
-    options = strict_options()
     how = f"JAX, jitted, 64-bit types {'on' if x64() else 'off'}"
     try:
         lowered = jax.jit(_flat_function(function, structure, results)).lower(*map(_as_jax, leaves))
     except Exception as error:  # whatever the user's function raises when JAX traces it
         return NativeAnswer(how, problem=_reason(error))
     try:
-        compiled = lowered.compile(compiler_options=options)
+        compiled = lowered.compile(compiler_options=accepted_options())
     except jax.errors.JaxRuntimeError:
         return run_eagerly(function, args, kwargs)
     return NativeAnswer(how, [np.asarray(leaf) for leaf in compiled(*map(_as_jax, leaves))], results[-1])

@@ -273,7 +273,18 @@ def test_an_error_of_capture_is_the_users_own():
         compare(lambda x, w: x @ w, X, W.T)
 
 
-def test_this_jaxlib_takes_the_strict_options():
+def test_options_that_a_jaxlib_does_not_know_are_left_out(monkeypatch):
+    monkeypatch.setattr(native, "STRICT_FLAGS", (*native.STRICT_FLAGS, "--xla_no_such_option=1"))
+    native.accepted_options.cache_clear()
+    try:
+        assert "xla_no_such_option" in native.strict_options() and native.accepted_options().keys() < native.strict_options().keys()
+        assert native.run_jitted(lambda x: jnp.tanh(x), (X,), {}).how == "JAX, jitted, 64-bit types off"
+    finally:
+        native.accepted_options.cache_clear()
+
+
+def test_this_jaxlib_takes_strict_options():
+    assert native.accepted_options()
     assert native.run_jitted(lambda x: jnp.tanh(x), (X,), {}).how == "JAX, jitted, 64-bit types off"
 
 

@@ -42,13 +42,20 @@ def dot_general(x: Array, y: Array, contract: tuple, batch: tuple = ((), ()), pr
         # There is no dot of bools: count in int32, and some count is nonzero exactly when some product was true.
         counts = dot_general(convert(x, dt.i32), convert(y, dt.i32), contract, batch)
         return convert(emit("ne", (counts, like(counts, 0)), weak=False), wanted)
-    out = emit("dot_general", (x, y), {"contract": contract, "batch": batch}, TensorType(shape, _dot_dtype(own, wanted)), weak)
+    given = wanted
+    if wanted not in _WIDER.get(own, ()):
+        given = _dot_dtype(own, wanted)
+        x, y = (v if given is own else convert(v, given) for v in (x, y))
+    out = emit("dot_general", (x, y), {"contract": contract, "batch": batch}, TensorType(shape, given), weak)
     return convert(out, wanted, weak and wanted is own)
 
 
 def _dot_dtype(own, wanted):
-    """The dtype that the op itself gives: a wider preferred one, otherwise the operands'."""
-    return wanted if wanted in _WIDER.get(own, ()) else own
+    """The dtype to multiply and add in where the op does not widen by itself: one that loses nothing of the operands or the preferred dtype.
+    Integers wrap, so a preferred integer of as many bits or more is enough."""
+    if own.is_int and wanted.is_int:
+        return wanted if wanted.bits > own.bits else own
+    return dt.promote_types(own, wanted)
 
 
 @public

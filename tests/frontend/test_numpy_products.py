@@ -5,6 +5,7 @@ import pytest
 from frontend_samples import agree
 
 import mlc
+from mlc.core import dtype as dt
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -139,3 +140,29 @@ def test_mismatch_names_parameter_and_line():
             return x @ w
 
         mlc.jit(loss)(np.zeros((64, 784), "f4"), np.zeros((512, 784), "f4"))
+
+
+def _pairs():
+    """Operand dtypes, and preferred ones that can hold more (integers: as many bits or more)."""
+    for own in (*dt.INTS, *dt.FLOATS):
+        for wanted in (dt.i32, dt.u32, dt.i64, dt.u64, dt.f32, dt.f64):
+            if (own.is_float and wanted.is_float and wanted.bits >= own.bits) or (own.is_int and (wanted.is_float or wanted.bits >= own.bits)):
+                yield pytest.param(own, wanted, id=f"{own}-{wanted}")
+
+
+@pytest.mark.parametrize(("own", "wanted"), list(_pairs()))
+def test_a_preferred_element_type_loses_nothing_of_the_products(own, wanted):
+    if own.is_float:
+        x = np.linspace(0.1, 1.7, 30).reshape(3, 10).astype(own.numpy)
+        values = x.astype(np.float64)
+    else:
+        x = np.full((3, 10), min(own.max - 1, 2**60 + 1), own.numpy)  # so that squares fit f32
+        x[:, ::3] = max(own.min // 2 + 1, -(2**60))
+        values = x.astype(object)
+    exact = values @ values.T
+    found = mlc.jit(lambda a: mlc.numpy.matmul(a, a.T, preferred_element_type=wanted.numpy))(x)
+    assert found.dtype == wanted.numpy
+    if wanted.is_float:
+        np.testing.assert_allclose(found.astype(np.float64), exact.astype(np.float64), rtol=32 * wanted.eps)
+    else:
+        assert [int(v) % 2**wanted.bits for v in found.flat] == [int(v) % 2**wanted.bits for v in exact.flat]

@@ -26,11 +26,6 @@ def inverse_of(name: str) -> Callable:
     return enter
 
 
-def invertible(name: str) -> bool:
-    """Whether `before` knows the op."""
-    return name in _INVERSES
-
-
 def before(name: str, draws: Draws, palette: Palette, type: TensorType) -> Before | None:
     """Operand types and attributes with which the op gives `type`; None when nothing fits. Raises KeyError for an op without inverse."""
     return _INVERSES[name](draws, palette, type)

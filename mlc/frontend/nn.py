@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from mlc.core.dims import normalize_axis
 from mlc.core.dtype import as_dtype, f64
 from mlc.core.errors import DtypeError, ShapeError
 from mlc.frontend import methods as _methods  # noqa: F401  gives arrays their operators
-from mlc.frontend.api import NN, is_jax_type
+from mlc.frontend.api import NN
 from mlc.frontend.api import public as _public
 from mlc.frontend.binary import logaddexp, maximum, minimum
 from mlc.frontend.creation import iota
@@ -239,15 +238,6 @@ def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-5, where=None, 
             variance = maximum(0, mean_(x * x, axis, keepdims=True, where=where) - center * center)
     (spread,) = promote(array_of(variance) + epsilon, to=to_inexact)
     return (x - center) * emit("rsqrt", (spread,))
-
-
-def _either(x):
-    """An array of either kind: JAX's stay what they are."""
-    return x if is_jax_type(type(x)) else array_of(x)
-
-
-def _rsqrt(x):
-    return sys.modules["jax"].lax.rsqrt(x) if is_jax_type(type(x)) else emit("rsqrt", (x,))
 
 
 def _normalise(mean, rsqrt, x, scale, bias, axis, epsilon):

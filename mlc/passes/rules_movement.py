@@ -44,12 +44,6 @@ def same_type(one: Node, other: Node) -> bool:
     return one.type == other.type
 
 
-@lifted
-def type_of(node: Node) -> TensorType:
-    """The type of a value."""
-    return node.type
-
-
 def is_static(*nodes: Node) -> bool:
     """No symbolic dims: sizes may be computed with."""
     return not any(isinstance(dim, Dim) for node in nodes for dim in node.type.shape)

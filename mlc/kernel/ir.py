@@ -145,6 +145,12 @@ class Kernel:
     stages: tuple[Stage | Dot | Attend, ...]
     may_alias: frozenset[tuple[str, str]] = frozenset()
 
+    def __hash__(self) -> int:
+        found = self.__dict__.get("_hash")
+        if found is None:  # tables of kernels ask for it once a step
+            found = self.__dict__["_hash"] = hash((self.name, self.params, self.rows, self.stages, self.may_alias))
+        return found
+
 
 @dataclass(frozen=True)
 class Packing:

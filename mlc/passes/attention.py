@@ -131,6 +131,8 @@ class _Finder:
         """The attention whose contraction with the values is node n, if there is one. Raises Refused."""
         node = self.node(n)
         for side in (0, 1):
+            if not self._may_be_weights(node.inputs[side]):
+                continue
             sizes, index, axes = self._name_axes(n, side)
             found, at = _source(self.graph, node.inputs[side], index[side], sizes)
             rounded = self.node(found).op.name == "convert_element_type"
@@ -158,6 +160,13 @@ class _Finder:
             sink, axes = self._transposed(sink, axes)
             return self._scores(n, side, sink, axes, sizes, index, (score, score_at), exp)
         return None
+
+    def _may_be_weights(self, n: int) -> bool:
+        """Whether a division or an exponential is at the end of all movement, whatever the index."""
+        node = self.node(n)
+        while node.op.name in ("reshape", "convert_element_type") or (node.op.fusion == INJECTIVE and len(node.inputs) == 1):
+            node = self.node(node.inputs[0])
+        return node.op is DIV or node.op is EXP
 
     def _name_axes(self, n: int, side: int) -> tuple[dict[str, int], list[Index], tuple[str, ...]]:
         """Extents by name, the index of each operand, where operand `side` holds the weights, and the result's axes."""

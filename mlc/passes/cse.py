@@ -28,15 +28,20 @@ def _traits_of(op: OpDef) -> tuple[bool, tuple[str, ...]]:
     return found
 
 
+def comparable(node: Node) -> tuple:
+    """The attributes' values, which are the same where these are equal."""
+    by_text = _traits_of(node.op)[1]
+    if by_text:
+        return tuple(format_attr(value) if name in by_text else value for name, value in node.attrs.items())
+    return tuple(node.attrs.values())
+
+
 def _key(node: Node, inputs: tuple[int, ...], texts: dict[int, str]) -> tuple:
     """What makes two nodes equal. `texts` keeps the text of each region for the length of the pass."""
     op = node.op
-    commutative, by_text = _traits_of(op)
-    if commutative and inputs[0] > inputs[1]:
+    if _traits_of(op)[0] and inputs[0] > inputs[1]:
         inputs = (inputs[1], inputs[0])
-    attrs = tuple(node.attrs.values())
-    if by_text:
-        attrs = tuple(format_attr(value) if name in by_text else value for name, value in node.attrs.items())
+    attrs = comparable(node)
     if not node.regions:
         return (op.name, inputs, attrs, node.type)
     for region in node.regions:

@@ -16,10 +16,10 @@ from mlc.core.affine import Affine
 from mlc.core.dataclass import dataclass, field
 from mlc.graph.graph import Graph
 from mlc.graph.text import value_names
-from mlc.passes.access import Inliner, is_stored
-from mlc.passes.attend import attend_root
+from mlc.passes.access import is_stored
 from mlc.passes.attention import find_attention
-from mlc.passes.rootexpr import ATTEND, DOT, MAP, PIECES, REDUCE, RootExpr, build_root
+from mlc.passes.repeat import Roots
+from mlc.passes.rootexpr import ATTEND, DOT, MAP, PIECES, REDUCE, RootExpr
 from mlc.passes.roots import choose_roots, every_root
 
 FUSE_VERSION = 1
@@ -94,8 +94,8 @@ def walks_across(root: RootExpr, rows: int) -> bool:
 class Fuser:
     """Greedy, in topological order: each root joins the latest group that may take it, else starts its own."""
 
-    def __init__(self, graph: Graph, inliner: Inliner, enabled: bool = True):
-        self.graph, self.inliner, self.enabled = graph, inliner, enabled
+    def __init__(self, graph: Graph, enabled: bool = True):
+        self.graph, self.enabled = graph, enabled
         self.groups: list[Group] = []
         self.group_of: dict[int, Group] = {}
         self.root_of: dict[int, RootExpr] = {}
@@ -193,22 +193,21 @@ class Fuser:
         return None
 
 
-def fuse(graph: Graph) -> tuple[list[Group], Inliner, list[bool], list[str]]:
-    """Group the roots of a graph: (groups in creation order, the inliner, root flags, notes on refused edges)."""
+def fuse(graph: Graph) -> tuple[list[Group], list[str]]:
+    """Group the roots of a graph: (groups in creation order, notes on refused edges)."""
     off = {name.strip() for name in str(opt.get("disable_passes")).split(",")}
     enabled = "fuse" not in off
     attention, refused = find_attention(graph) if enabled and "attention" not in off else ({}, [])
     roots = choose_roots(graph, attention) if enabled else every_root(graph)
-    inliner = Inliner(graph, roots)
-    fuser = Fuser(graph, inliner, enabled)
+    made, fuser = Roots(graph, roots, attention), Fuser(graph, enabled)
     for n, is_root in enumerate(roots):
         if is_root:
-            fuser.add(attend_root(graph, inliner, attention[n]) if n in attention else build_root(graph, inliner, n))
+            fuser.add(made.root(n))
     if not fuser.notes:
-        return fuser.groups, inliner, roots, refused
+        return fuser.groups, refused
     names = value_names(graph)
     notes = [f"{names[a]} -> {names[b]} ({graph.nodes[b].op.name}): {refusal}" for a, b, refusal in fuser.notes]
-    return fuser.groups, inliner, roots, refused + notes
+    return fuser.groups, refused + notes
 
 
 def order_groups(groups: Sequence[Group]) -> list[Group]:

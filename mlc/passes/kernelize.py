@@ -22,6 +22,7 @@ from mlc.passes.access import is_stored, view_base
 from mlc.passes.attend import attend_kernel
 from mlc.passes.contract import dot_kernel
 from mlc.passes.fuse import Group, fuse, order_groups, result_extents, row_aligned
+from mlc.passes.repeat import Kernels
 from mlc.passes.rootexpr import ATTEND, MAP, PIECES, REDUCE, RootExpr
 
 
@@ -367,21 +368,27 @@ class _Program:
         self.out.constants = tuple(v.name for v in self.out.values.values() if v.role == "constant")
 
 
+def _group_kernel(graph: Graph, group: Group, escapes: set[int]) -> tuple[Kernel, list[int]]:
+    """A group's kernel, and the nodes bound to it."""
+    if group.kind in ("dot", "attend"):
+        stages, rows, scratch = (dot_kernel if group.kind == "dot" else attend_kernel)(graph, group, escapes)
+    elif group.members[0].kind == PIECES:
+        stages, rows, scratch = _pieces_stages(group.members[0]), (), {}
+    else:
+        stages, rows, found = GroupBuilder(graph, group, escapes).build()
+        scratch = {f"s{n}": t for n, t in found.items()}
+    return canonical_kernel(graph, _kernel_name(graph, group), stages, rows, scratch)
+
+
 def partition(graph: Graph) -> KernelGraph:
     """Cut the optimized graph into kernels, in a legal order. Raises UnsupportedError for symbolic dims."""
-    groups, _, _, notes = fuse(graph)
+    groups, notes = fuse(graph)
     escapes = _escaping(graph, groups)
-    program = _Program(graph)
+    program, kernels = _Program(graph), Kernels()
     program.out.notes = notes
     for group in order_groups(groups):
-        if group.kind in ("dot", "attend"):
-            stages, rows, scratch = (dot_kernel if group.kind == "dot" else attend_kernel)(graph, group, escapes[group.id])
-        elif group.members[0].kind == PIECES:
-            stages, rows, scratch = _pieces_stages(group.members[0]), (), {}
-        else:
-            built, rows, found = GroupBuilder(graph, group, escapes[group.id]).build()
-            stages, scratch = built, {f"s{n}": t for n, t in found.items()}
-        kernel, bound = canonical_kernel(graph, _kernel_name(graph, group), stages, rows, scratch)
+        mine = escapes[group.id]
+        kernel, bound = kernels.of(group, mine, lambda group, mine=mine: _group_kernel(graph, group, mine))
         program.out.steps.append(Step(kernel, tuple(program.value(n) for n in bound)))
     program.bind_outputs()
     return program.out

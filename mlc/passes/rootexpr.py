@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mlc.core import expr as ex
 from mlc.core.affine import ZERO, Affine
@@ -27,6 +27,8 @@ class RootExpr:
     DOT      a(b.., m.., k..) and b(b.., k.., n..); `axes` = batch + m + n, `over` = k
     PIECES   `puts`: (axes, Put) for each piece
     ATTEND   a(.., m, k) and b(.., n, k); `value` is the score over (.., m, n); `attend`: (weight, what is weighted over (.., n, c), Attention)
+
+    `key` and `cone` are what `repeat.Roots` knows it by; with `make`, expressions are those of an equal root.
     """
 
     node: int
@@ -41,8 +43,15 @@ class RootExpr:
     groups: tuple[tuple[str, ...], ...] = ()
     pieces: list[tuple[tuple[Axis, ...], Put]] = field(default_factory=list)
     attend: tuple | None = None
+    key: int = -1
+    cone: list[int] = field(default_factory=list)
+    make: Callable[[], RootExpr] | None = None
     _reads: dict[int, set[Affine]] | None = None
     _weight: int = 0
+
+    def whole(self) -> RootExpr:
+        """The root with expressions of its own."""
+        return self if self.make is None else self.make()
 
     def expressions(self) -> list[Expr]:
         """Every expression over the root's axes."""

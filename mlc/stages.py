@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mlc.codegen.module import emit_module, placed_buffers, worker_scratch
+from mlc.codegen.module import Module, emit_module, placed_buffers, worker_scratch
 from mlc.codegen.target import Target, assembly, compile_object
 from mlc.core import options as opt
 from mlc.core.literal import Literal
@@ -116,9 +116,14 @@ class Stages:
         return self._plan[0]
 
     @lazy
-    def llvm(self) -> str:
+    def module(self) -> Module:
         calls = [(self.loops[step.kernel], self.plan.places(k, step)) for k, step in enumerate(self.kernels.steps)]
         return emit_module(calls, self.target, [self.plan.dead_before(k) for k in range(len(calls))] if opt.get("check") else ())
+
+    @property
+    def llvm(self) -> str:
+        """The module's text."""
+        return self.module.text
 
     def literals(self) -> list[Literal]:
         """The program's constants."""
@@ -134,7 +139,8 @@ class Stages:
         def specs(names): return [(n, kernels.values[n].type.shape, kernels.values[n].type.dtype) for n in names]
         manifest = Manifest.make(
             self.target, specs(kernels.inputs), specs(kernels.outputs), constants, arena_bytes=self.plan.memory.arena_bytes,
-            kernels=tuple(labels(kernels).values()), heavy=program_cost(kernels).seconds > HEAVY_SECONDS, residents=self._residents())
+            kernels=tuple(labels(kernels).values()), heavy=program_cost(kernels).seconds > HEAVY_SECONDS, residents=self._residents(),
+            steps=tuple((s.function, s.extent, s.scratch, s.places, s.numbers) for s in self.module.steps))
         return Program(compile_object(self.llvm, self.target), manifest, constants)
 
     def _residents(self) -> tuple[tuple, ...]:

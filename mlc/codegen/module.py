@@ -1,4 +1,4 @@
-"""A whole program as one LLVM module in text: an internal function per distinct kernel, and `mlc_main`, which calls them in order.
+"""A whole program as one LLVM module in text, a function per distinct kernel; and the calls of them in order, as data.
 
 No LLVM pass runs on this text (code generation only), so it is written as it should run: explicit vectors, invariant
 code hoisted, equal values computed once.
@@ -12,10 +12,13 @@ from mlc.codegen.builder import Value, type_text
 from mlc.codegen.memory import ALIGNMENT
 from mlc.codegen.statements import KernelEmitter
 from mlc.codegen.target import Target
+from mlc.core.dataclass import dataclass
 from mlc.loop.ir import Buffer, For, LoopKernel
 
-# (slot in the array of pointers that mlc_main gets, byte offset)
+# (slot in the array of pointers that a call gets, byte offset)
 Place = tuple[int, int]
+# The support library's function that overwrites what is dead: (context of a pointer and a number of bytes).
+POISON = "mlc_poison"
 
 STACK_SCRATCH_LIMIT = 32 * 1024
 
@@ -38,91 +41,83 @@ def worker_scratch(kernel: LoopKernel) -> int:
     return sum(-(-b.nbytes // ALIGNMENT) * ALIGNMENT for b in kernel.buffers if b.role == "scratch")
 
 
+@dataclass(frozen=True)
+class Step:
+    """A call of a kernel: the function's name; how many iterations its parallel loop has (0: it is called once) and the scratch that a
+    worker needs for them; the places that its context starts with, and the numbers that follow them."""
+
+    function: str
+    extent: int
+    scratch: int
+    places: tuple[Place, ...]
+    numbers: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        times = f" x {self.extent}" if self.extent else ""
+        operands = [f"{slot}+{offset}" if offset else str(slot) for slot, offset in self.places] + [f"#{number}" for number in self.numbers]
+        return f"{self.function}({', '.join(operands)}){times}"
+
+
+@dataclass(frozen=True)
+class Module:
+    """LLVM IR of a program's kernels, and the calls that run them."""
+
+    text: str
+    steps: tuple[Step, ...]
+
+
 def emit_module(calls: Sequence[tuple[LoopKernel, Sequence[Place]]], target: Target,
-                poison: Sequence[Sequence[tuple[Place, int]]] = ()) -> str:
-    """LLVM IR of `void mlc_main(ptr bufs)`, which runs the calls in order.
+                poison: Sequence[Sequence[tuple[Place, int]]] = ()) -> Module:
+    """A function for each distinct kernel, and the steps that `mlc.runtime.support.call_table` makes a program of.
 
     `poison`, for checking: (place, bytes) to overwrite with 0xFF (NaN in every float dtype) before call number i, one list a call.
 
-    `bufs` points to an array of pointers: the program's inputs, outputs, constants and the arena. A call's places are
+    A place is one of an array of pointers: the program's inputs, outputs, constants and the arena. A call's places are
     those of `placed_buffers(kernel)`. A kernel object that occurs in several calls is emitted once. All memory but that
     of buffers with role "in" must be aligned to 64 bytes.
     """
     declares: dict[str, str] = {}
     kernels: dict[int, _Functions] = {}
-    main: list[str] = []
+    steps: list[Step] = []
     for number, (kernel, places) in enumerate(calls):
         emitted = kernels.get(id(kernel))
         if emitted is None:
             emitted = kernels[id(kernel)] = _Functions(kernel, f"k{len(kernels)}", target, declares)
-        for i, ((slot, offset), nbytes) in enumerate(poison[number] if poison else ()):
-            declares["memset"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
-            lines, at = _address(f"{number}.dead{i}", slot, offset)
-            main += [*lines, f"  call void @llvm.memset.p0.i64(ptr {at}, i8 -1, i64 {nbytes}, i1 false)"]
+        steps += [Step(POISON, 0, 0, (place,), (nbytes,)) for place, nbytes in (poison[number] if poison else ())]
         assert len(places) == len(placed_buffers(kernel)), (kernel.name, places)
-        operands = []
-        for i, (slot, offset) in enumerate(places):
-            lines, at = _address(f"{number}.{i}", slot, offset)
-            main += lines
-            operands.append(at)
-        main += emitted.call(str(number), operands)
-    context = max((each.context for each in kernels.values() if each.whole), default=0)
-    if context:
-        main.insert(0, _context(context))
+        steps.append(Step(emitted.name, *emitted.loop, tuple(places)))
     functions = [text for each in kernels.values() for text in each.texts]
-    return "\n\n".join(["\n".join(sorted(declares.values())), *functions,
-                        "\n".join(["define void @mlc_main(ptr %bufs) nounwind {", *main, "  ret void\n}\n"])])
-
-
-def _address(at: str, slot: int, offset: int) -> tuple[list[str], str]:
-    """Lines that find a place's address, and its name."""
-    lines = [f"  %s{at} = getelementptr ptr, ptr %bufs, i64 {slot}", f"  %b{at} = load ptr, ptr %s{at}, align 8"]
-    if not offset:
-        return lines, f"%b{at}"
-    return [*lines, f"  %p{at} = getelementptr i8, ptr %b{at}, i64 {offset}"], f"%p{at}"
-
-
-def _context(words: int) -> str:
-    return f"  %ctx = alloca [{words} x i64], align {ALIGNMENT}"
+    listed = "\n".join(f"; {step}" for step in steps)
+    return Module("\n\n".join(["\n".join(sorted(declares.values())), *functions, listed + "\n"]), tuple(steps))
 
 
 class _Functions:
-    """The functions of one kernel: `texts`. A parallel loop is one of its own, (context, i64 lo, i64 hi, scratch) with lo < hi, which runs a
-    range of it; the worker pool calls it. The context holds pointers and variables. A kernel that is nothing but such a loop has no
-    other function (`whole`): each costs LLVM 0.3 ms, however short it is."""
+    """The functions of one kernel: `texts`. Each finds its arguments in a context, an array of words: pointers and variables. That of the
+    kernel is called `name`. A parallel loop is a function of its own, (context, i64 lo, i64 hi, scratch) with lo < hi, which runs a
+    range of it; the worker pool calls it. A kernel that is nothing but such a loop has no other function: each costs LLVM 0.3 ms,
+    however short it is. `loop`: its extent and the scratch of a worker then, else zeros."""
 
     def __init__(self, kernel: LoopKernel, name: str, target: Target, declares: dict[str, str]):
         self.kernel, self.name, self.target, self.declares = kernel, name, target, declares
         self.pointers = {b.name: f"%b{i}" for i, b in enumerate(kernel.buffers)}
         self.placed = placed_buffers(kernel)
-        self.shared = {buffer for pair in kernel.may_alias for buffer in pair}
         # Scratch does not outlive an iteration of a parallel loop, so each function may have its own.
         self.given = [b for b in kernel.buffers if b.role != "scratch" or b in self.placed]
+        self.whole = len(kernel.body) == 1 and tuple(self.given) == self.placed
         self.texts: list[str] = []
         self.context = 0
+        self.loop = (0, 0)
         emitter = KernelEmitter(kernel, target, declares, self.pointers, self.outline)
         emitter.body(kernel.body)
-        self.whole = len(kernel.body) == 1 and bool(self.texts) and tuple(self.given) == self.placed
-        if not self.whole:
-            own = self._allocas([b for b in kernel.buffers if b not in self.placed])
-            context = f"{_context(self.context)}\n" if self.context else ""
-            parameters = ", ".join(f"ptr {'' if b.name in self.shared else 'noalias '}{self.pointers[b.name]}" for b in self.placed)
-            self.texts.append(f"define internal void @{name}({parameters}) nounwind {{ ; {kernel.name}\n"
-                              f"entry:\n{own}{context}{emitter.b.text()}\n{self._fence()}  ret void\n}}")
-
-    def call(self, at: str, operands: Sequence[str]) -> list[str]:
-        """Lines that run the kernel on these addresses. `at` makes names unique."""
-        if not self.whole:
-            return [f"  call void @{self.name}({', '.join(f'ptr {x}' for x in operands)})"]
-        (loop,) = self.kernel.body
-        self.declares["mlc_parallel"] = "declare void @mlc_parallel(ptr, ptr, i64, i64)"
-        lines = []
-        for i, x in enumerate(operands):
-            lines += [f"  %c{at}.{i} = getelementptr i64, ptr %ctx, i64 {i}", f"  store ptr {x}, ptr %c{at}.{i}, align 8"]
-        return [*lines, f"  call void {self._launch(0, loop)}"]
-
-    def _launch(self, part: int, loop: For) -> str:
-        return f"@mlc_parallel(ptr @{self.name}.parallel{part}, ptr %ctx, i64 {loop.extent}, i64 {worker_scratch(self.kernel)})"
+        if self.whole and self.texts:
+            (loop,) = kernel.body
+            self.loop = loop.extent, worker_scratch(kernel)
+            return
+        own = self._allocas([b for b in kernel.buffers if b not in self.placed])
+        inner = f"  %inner = alloca [{self.context} x i64], align {ALIGNMENT}\n" if self.context else ""
+        arguments = self._arguments(["ptr"] * len(self.placed), [self.pointers[b.name] for b in self.placed], ())
+        self.texts.append(f"define void @{name}(ptr %ctx) nounwind {{ ; {kernel.name}\n"
+                          f"entry:\n{arguments}{own}{inner}{emitter.b.text()}\n{self._fence()}  ret void\n}}")
 
     def _fence(self) -> str:
         """Stores past the caches are ordered by nothing else on x86: all must be seen before another thread is told that the work is done."""
@@ -146,28 +141,30 @@ class _Functions:
         inner.env.update({variable: Value(f"%c{i}", v.dtype, 1, 0) for i, (variable, v) in enumerate(zip(captured, values))})
         inner.counted(loop, "%lo", "%hi", 1, lambda: inner.body(loop.body))
         own = self._allocas([buffer for buffer in self.kernel.buffers if buffer not in self.given])
-        head = f"define internal void @{self.name}.parallel{part}(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch) nounwind {{ ; {self.kernel.name}"
-        self.texts.append(f"{head}\nentry:\n{self._arguments(types, names)}\n{own}{inner.b.text()}\n{self._fence()}  ret void\n}}")
-
+        name, linkage = (self.name, "") if self.whole else (f"{self.name}.parallel{part}", "internal ")
+        head = f"define {linkage}void @{name}(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch) nounwind {{ ; {self.kernel.name}"
+        self.texts.append(f"{head}\nentry:\n{self._arguments(types, names, self.given)}{own}{inner.b.text()}\n{self._fence()}  ret void\n}}")
+        if self.whole:
+            return
         for i, (type_, operand) in enumerate(zip(types, operands)):
-            place = b.emit(b.level, f"getelementptr i64, ptr %ctx, i64 {i}")
+            place = b.emit(b.level, f"getelementptr i64, ptr %inner, i64 {i}")
             b.effect(f"store {type_} {operand}, ptr {place}, align 8")
         b.declare("mlc_parallel", "void", "ptr, ptr, i64, i64")
-        b.effect(f"call void {self._launch(part, loop)}")
+        b.effect(f"call void @mlc_parallel(ptr @{name}, ptr %inner, i64 {loop.extent}, i64 {worker_scratch(self.kernel)})")
         self.context = max(self.context, len(types), 1)
 
-    def _arguments(self, types: Sequence[str], names: Sequence[str]) -> str:
-        """Lines that take arguments from the context, but scratch from the worker where the caller is one. They promise nothing of
-        aliases: without LLVM's passes `noalias` changes nothing but the order of some instructions."""
+    def _arguments(self, types: Sequence[str], names: Sequence[str], given: Sequence[Buffer]) -> str:
+        """Lines that take arguments from the context, but the scratch among `given` from the worker where the caller is one. They promise
+        nothing of aliases: without LLVM's passes `noalias` changes nothing but the order of some instructions."""
         lines, offset = [], 0
         for i, (type_, name) in enumerate(zip(types, names)):
-            scratch = self.given[i] if i < len(self.given) and self.given[i].role == "scratch" else None
-            given = f"{name}.caller" if scratch else name
-            lines += [f"  {name}.at = getelementptr i64, ptr %ctx, i64 {i}", f"  {given} = load {type_}, ptr {name}.at, align 8"]
+            scratch = given[i] if i < len(given) and given[i].role == "scratch" else None
+            caller = f"{name}.caller" if scratch else name
+            lines += [f"  {name}.at = getelementptr i64, ptr %ctx, i64 {i}", f"  {caller} = load {type_}, ptr {name}.at, align 8"]
             if scratch:
                 if not offset:
                     lines.append("  %here = icmp eq ptr %scratch, null")
                 lines.append(f"  {name}.worker = getelementptr i8, ptr %scratch, i64 {offset}")
-                lines.append(f"  {name} = select i1 %here, ptr {given}, ptr {name}.worker")
+                lines.append(f"  {name} = select i1 %here, ptr {caller}, ptr {name}.worker")
                 offset += -(-scratch.nbytes // ALIGNMENT) * ALIGNMENT
-        return "\n".join(lines)
+        return "".join([line + "\n" for line in lines])

@@ -27,7 +27,7 @@ from mlc.runtime.buffers import ALIGNMENT, aligned_bytes
 from mlc.runtime.executable import Manifest, Program
 
 MAGIC = b"MLCPROG\n"
-FORMAT = 2
+FORMAT = 3
 _HEADER = struct.Struct("<8sIIQ32s8s")
 _LENGTHS = struct.Struct("<QQ48x")
 

@@ -19,7 +19,7 @@ from mlc.runtime import dispatch_ir, entry_ir, pool_ir
 from mlc.runtime.buffers import address
 from mlc.runtime.once import once
 from mlc.runtime.orc import Library
-from mlc.runtime.support import load_library, support
+from mlc.runtime.support import call_table, load_library, support
 
 _METH_FASTCALL = 0x80
 _NEW_FROM_DESCR, _GET_HANDLER = 94, 305  # places in NumPy's table: PyArray_NewFromDescr, PyDataMem_GetHandler
@@ -59,15 +59,15 @@ class _Native:
         self.new_function.restype = ctypes.py_object
         self.new_function.argtypes = ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
 
-    def function(self, main: int, inputs: list, outputs: list, constants: list[int], arena_bytes: int, heavy: bool,
+    def function(self, table: int, inputs: list, outputs: list, constants: list[int], arena_bytes: int, heavy: bool,
                  fallback: Callable | None, keep: object) -> Callable:
-        """A built-in function of a program; inputs and outputs are (shape, NumPy dtype), constants are addresses."""
+        """A built-in function of the program with this call table; inputs and outputs are (shape, NumPy dtype), constants are addresses."""
         dtypes = [dtype for _, dtype in (*inputs, *outputs)]
         input_table = _table([[id(dtype), len(shape), *shape] for shape, dtype in inputs])
         output_table = _table([[id(dtype), len(shape), _bytes(shape, dtype), *shape] for shape, dtype in outputs])
         constant_table = _table([constants])
         slots = [0] * entry_ir.CONTEXT_SLOTS
-        slots[entry_ir.MAIN] = main
+        slots[entry_ir.PROGRAM] = table
         slots[entry_ir.INPUTS], slots[entry_ir.OUTPUTS], slots[entry_ir.CONSTANTS] = len(inputs), len(outputs), len(constants)
         slots[entry_ir.HEAVY], slots[entry_ir.ARENA] = int(heavy), arena_bytes
         slots[entry_ir.INPUT_TABLE], slots[entry_ir.OUTPUT_TABLE] = address(input_table), address(output_table)
@@ -158,7 +158,8 @@ def _current_handler() -> int:
 def _self_test(native: _Native) -> None:
     """Run the entry once around a copy of one number, and look at the array that comes back."""
     f64 = np.dtype(np.float64)
-    function = native.function(native.library.address("mlc_identity"), [((1,), f64)], [((1,), f64)], [], 64, True, None, None)
+    table = call_table([("mlc_identity", 0, 0, ((0, 0), (1, 0)), ())], native.library.address)
+    function = native.function(ctypes.addressof(table), [((1,), f64)], [((1,), f64)], [], 64, True, None, table)
     result = function(np.array([2.5]))
     handler = np._core.multiarray.get_handler_name(result) if type(result) is np.ndarray else None
     right = handler == "mlc_pool" and result.tolist() == [2.5] and result.dtype is f64 and result.flags.owndata and result.flags.carray
@@ -195,5 +196,5 @@ def native_function(program: object, fallback: Callable | None = None) -> Callab
     if isinstance(native, str) or len(manifest.inputs) + len(manifest.outputs) + len(program.residents) >= _MOST_BUFFERS:
         return None
     specs = [[(spec.shape, parse_dtype(spec.dtype).numpy) for spec in group] for group in (manifest.inputs, manifest.outputs)]
-    return native.function(program.main_address, *specs, [address(array) for array in program.residents], manifest.arena_bytes,
-                           manifest.heavy, fallback, (program.library, program.residents))
+    return native.function(ctypes.addressof(program.table), *specs, [address(array) for array in program.residents], manifest.arena_bytes,
+                           manifest.heavy, fallback, (program.library, program.table, program.residents))

@@ -22,7 +22,7 @@ OWNDATA = 0x4
  OVERRIDES) = range(13)
 API_SLOTS = 13
 # Slots of a program's context.
-(MAIN, INPUTS, OUTPUTS, CONSTANTS, HEAVY, ARENA, CONSTANT_TABLE, INPUT_TABLE, OUTPUT_TABLE, FALLBACK, BUFFERS, HITS) = range(12)
+(PROGRAM, INPUTS, OUTPUTS, CONSTANTS, HEAVY, ARENA, CONSTANT_TABLE, INPUT_TABLE, OUTPUT_TABLE, FALLBACK, BUFFERS, HITS) = range(12)
 CONTEXT_SLOTS = 12
 
 EXPORTS = ("mlc_entry", "mlc_api", "mlc_identity")
@@ -252,15 +252,15 @@ arena:
   br i1 %scratch.failed, label %nomemory, label %run
 
 run:
-{_context("%main", MAIN, "ptr")}{_context("%heavy", HEAVY)}\
+{_context("%program", PROGRAM, "ptr")}{_context("%heavy", HEAVY)}\
   %light = icmp eq i64 %heavy, 0
   br i1 %light, label %run.light, label %run.heavy
 run.light:
-  call void @mlc_call(ptr %main, ptr %bufs)
+  call void @mlc_call(ptr %program, ptr %bufs)
   br label %ran
 run.heavy:
   %thread = call ptr @PyEval_SaveThread()
-  call void @mlc_call(ptr %main, ptr %bufs)
+  call void @mlc_call(ptr %program, ptr %bufs)
   call void @PyEval_RestoreThread(ptr %thread)
   br label %ran
 

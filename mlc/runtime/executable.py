@@ -1,7 +1,7 @@
 """Programs: object code, what it expects and returns, its constants; and how to run and store them.
 
-The object defines `void @mlc_main(ptr %bufs)`, where `bufs` is an array of addresses: inputs, outputs, residents
-(constants and packed weights), arena.
+The object defines functions that find their arguments in an array of words; the manifest's steps say in what order they run, and on
+what places among the inputs, outputs, residents (constants and packed weights) and the arena.
 Memory is C-contiguous in native byte order, aligned to the element; outputs, constants and the arena to 64 bytes.
 """
 
@@ -11,7 +11,6 @@ import ctypes
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +23,7 @@ from mlc.core.fingerprint import versions
 from mlc.core.locks import lazy
 from mlc.runtime.buffers import ArenaPool, address, aligned_empty, frozen
 from mlc.runtime.orc import Library
-from mlc.runtime.support import libraries, native_call
+from mlc.runtime.support import call_table, libraries, native_call, support
 from mlc.runtime.threads import use_threads
 
 # A process that runs a few programs once each needs no native entry, which takes 6 ms to make (and is made for whatever is run again).
@@ -60,6 +59,7 @@ class Manifest:
     `heavy` says that a call is long enough (tens of microseconds) for other Python threads to run meanwhile.
     `residents` says what lies in memory between calls: (constant,) for a constant as it is, (constant, depth, columns, panels, transposed)
     for one that is packed, by number; None: all constants as they are.
+    `steps`: what `mlc.runtime.support.call_table` takes; None: the one function `mlc_main`, which gets the address of every slot.
     `extra` is free for analyses and texts: JSON values only.
     """
 
@@ -74,6 +74,7 @@ class Manifest:
     kernels: tuple[str, ...] = ()
     heavy: bool = True
     residents: tuple[tuple, ...] | None = None
+    steps: tuple[tuple, ...] | None = None
     extra: dict[str, object] = field(default_factory=dict)
 
     @classmethod
@@ -87,7 +88,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """Deterministic JSON text."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return json.dumps(vars(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
@@ -101,6 +102,8 @@ class Manifest:
                 fields[name] = tuple(fields[name])
             if fields["residents"] is not None:
                 fields["residents"] = tuple(map(tuple, fields["residents"]))
+            if fields["steps"] is not None:
+                fields["steps"] = tuple((*rest, tuple(map(tuple, places)), tuple(numbers)) for *rest, places, numbers in fields["steps"])
             return cls(**fields)
         except (ValueError, TypeError, KeyError, MlcError) as error:
             raise ArtifactError(f"not a manifest of this version of mlc: {error}") from None
@@ -121,8 +124,7 @@ class Program:
         lacking = host_lacks(manifest.triple, manifest.requires)
         if lacking:
             raise UnsupportedError(f"this CPU cannot run the program, which needs {', '.join(lacking)}; compile for the target native or generic")
-        self.library = Library(self.object_code, ("mlc_main",), dependencies=libraries(self.object_code))
-        self.main_address = self.library.address("mlc_main")
+        self.table = self._link()
         use_threads()
         self._dtypes = [parse_dtype(spec.dtype).numpy for spec in manifest.inputs]
         self._outputs = [(spec.shape, parse_dtype(spec.dtype).numpy) for spec in manifest.outputs]
@@ -130,6 +132,16 @@ class Program:
         self._pool = ArenaPool(manifest.arena_bytes)
         self._fresh = True
         self._bufs = ctypes.c_void_p * (len(self._dtypes) + len(self._outputs) + len(self.residents) + 1)
+
+    def _link(self) -> ctypes.Array:
+        """The program as `mlc_call` runs it; its code is `self.library`."""
+        slots = len(self.manifest.inputs) + len(self.manifest.outputs) + len(self.residents) + 1
+        steps = self.manifest.steps
+        if steps is None:
+            steps = (("mlc_main", 0, 0, tuple((slot, 0) for slot in range(slots)), ()),)
+        own = {name for name, *_ in steps} - set(support().exports)
+        self.library = Library(self.object_code, sorted(own), dependencies=libraries(self.object_code))
+        return call_table(steps, lambda name: (self.library if name in own else support()).address(name))
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run on arrays of the manifest's shapes and dtypes; returns fresh C-contiguous, 64-byte-aligned arrays.
@@ -148,7 +160,8 @@ class Program:
                 return [outcome] if len(self._outputs) == 1 else list(outcome)
         results = [aligned_empty(shape, dtype) for shape, dtype in self._outputs]
         arena = self._pool.take()
-        native_call()(self.main_address, self._bufs(*map(address, arrays), *map(address, results), *self._resident_addresses, address(arena)))
+        bufs = self._bufs(*map(address, arrays), *map(address, results), *self._resident_addresses, address(arena))
+        native_call()(ctypes.addressof(self.table), bufs)
         self._pool.give(arena)
         return results
 

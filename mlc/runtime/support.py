@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mlc.cache.store import Cache, cache_key, default_cache
 from mlc.codegen.target import Target, compile_object, get_target
@@ -17,7 +17,7 @@ from mlc.runtime import convert_ir, threads_ir
 from mlc.runtime.once import once
 from mlc.runtime.orc import Library
 
-# `mlc_call(program, bufs)`: IEEE settings inside (round to nearest, subnormals kept, no traps), the caller's afterwards.
+# `mlc_begin_fp(saved)` makes IEEE settings (round to nearest, subnormals kept, no traps) and keeps the caller's for `mlc_end_fp(saved)`.
 # `mlc_default_fp()`: those settings for a thread of our own.
 _X86 = """
 declare void @llvm.x86.sse.stmxcsr(ptr)
@@ -29,11 +29,13 @@ define internal void @mlc_default_fp() nounwind {
   ret void
 }
 
-define void @mlc_call(ptr %program, ptr %bufs) nounwind {
-  %saved = alloca i32, align 4
+define internal void @mlc_begin_fp(ptr %saved) alwaysinline nounwind {
   call void @llvm.x86.sse.stmxcsr(ptr %saved)
   call void @llvm.x86.sse.ldmxcsr(ptr @mlc_default_mxcsr)
-  call void %program(ptr %bufs)
+  ret void
+}
+
+define internal void @mlc_end_fp(ptr %saved) alwaysinline nounwind {
   call void @llvm.x86.sse.ldmxcsr(ptr %saved)
   ret void
 }
@@ -47,11 +49,16 @@ define internal void @mlc_default_fp() nounwind {
   ret void
 }
 
-define void @mlc_call(ptr %program, ptr %bufs) nounwind {
-  %saved = call i64 @llvm.aarch64.get.fpcr()
+define internal void @mlc_begin_fp(ptr %saved) nounwind {
+  %now = call i64 @llvm.aarch64.get.fpcr()
+  store i64 %now, ptr %saved, align 8
   call void @llvm.aarch64.set.fpcr(i64 0)
-  call void %program(ptr %bufs)
-  call void @llvm.aarch64.set.fpcr(i64 %saved)
+  ret void
+}
+
+define internal void @mlc_end_fp(ptr %saved) nounwind {
+  %then = load i64, ptr %saved, align 8
+  call void @llvm.aarch64.set.fpcr(i64 %then)
   ret void
 }
 """
@@ -60,20 +67,127 @@ define internal void @mlc_default_fp() nounwind {
   ret void
 }
 
-define void @mlc_call(ptr %program, ptr %bufs) nounwind {
-  call void %program(ptr %bufs)
+define internal void @mlc_begin_fp(ptr %saved) nounwind {
+  ret void
+}
+
+define internal void @mlc_end_fp(ptr %saved) nounwind {
+  ret void
+}
+"""
+
+# `mlc_call(table, bufs)` runs a program: the steps of a `call_table`, in order. `mlc_poison` overwrites what is dead.
+_CALL = """
+define void @mlc_call(ptr %table, ptr %bufs) nounwind {
+entry:
+  %saved = alloca i64, align 8
+  %words = load i64, ptr %table, align 8
+  %ctx = alloca i64, i64 %words, align 64
+  call void @mlc_begin_fp(ptr %saved)
+  %first = getelementptr i64, ptr %table, i64 1
+  br label %step
+step:
+  %at = phi ptr [ %first, %entry ], [ %following, %ran ]
+  %fn = load ptr, ptr %at, align 8
+  %over = icmp eq ptr %fn, null
+  br i1 %over, label %done, label %begin
+begin:
+  %extent.at = getelementptr i64, ptr %at, i64 1
+  %bytes.at = getelementptr i64, ptr %at, i64 2
+  %places.at = getelementptr i64, ptr %at, i64 3
+  %numbers.at = getelementptr i64, ptr %at, i64 4
+  %first.place = getelementptr i64, ptr %at, i64 5
+  %places = load i64, ptr %places.at, align 8
+  %direct = icmp slt i64 %places, 0
+  br i1 %direct, label %launch, label %fill
+fill:
+  %numbers = load i64, ptr %numbers.at, align 8
+  %placed = getelementptr i64, ptr %ctx, i64 %places
+  %full = getelementptr i64, ptr %placed, i64 %numbers
+  br label %place
+place:
+  %from = phi ptr [ %first.place, %fill ], [ %from.next, %give ]
+  %to = phi ptr [ %ctx, %fill ], [ %to.next, %give ]
+  %given = icmp eq ptr %to, %placed
+  br i1 %given, label %number, label %give
+give:
+  %slot = load i64, ptr %from, align 8
+  %offset.at = getelementptr i64, ptr %from, i64 1
+  %offset = load i64, ptr %offset.at, align 8
+  %buf.at = getelementptr ptr, ptr %bufs, i64 %slot
+  %buf = load ptr, ptr %buf.at, align 8
+  %address = getelementptr i8, ptr %buf, i64 %offset
+  store ptr %address, ptr %to, align 8
+  %from.next = getelementptr i64, ptr %from, i64 2
+  %to.next = getelementptr i64, ptr %to, i64 1
+  br label %place
+number:
+  %source = phi ptr [ %from, %place ], [ %source.next, %copy ]
+  %target = phi ptr [ %to, %place ], [ %target.next, %copy ]
+  %ready = icmp eq ptr %target, %full
+  br i1 %ready, label %launch, label %copy
+copy:
+  %number.here = load i64, ptr %source, align 8
+  store i64 %number.here, ptr %target, align 8
+  %source.next = getelementptr i64, ptr %source, i64 1
+  %target.next = getelementptr i64, ptr %target, i64 1
+  br label %number
+launch:
+  %given.ctx = phi ptr [ %bufs, %begin ], [ %ctx, %number ]
+  %following = phi ptr [ %first.place, %begin ], [ %source, %number ]
+  %extent = load i64, ptr %extent.at, align 8
+  %once = icmp eq i64 %extent, 0
+  br i1 %once, label %alone, label %parallel
+alone:
+  call void %fn(ptr %given.ctx)
+  br label %ran
+parallel:
+  %bytes = load i64, ptr %bytes.at, align 8
+  call void @mlc_parallel(ptr %fn, ptr %given.ctx, i64 %extent, i64 %bytes)
+  br label %ran
+ran:
+  br label %step
+done:
+  call void @mlc_end_fp(ptr %saved)
+  ret void
+}
+
+define void @mlc_poison(ptr %ctx) nounwind {
+  %at = load ptr, ptr %ctx, align 8
+  %count.at = getelementptr i64, ptr %ctx, i64 1
+  %count = load i64, ptr %count.at, align 8
+  call void @llvm.memset.p0.i64(ptr %at, i8 -1, i64 %count, i1 false)
   ret void
 }
 """
 
 
+# Instead of a number of places: the context is what the call gives.
+AS_GIVEN = -1
+
+
+def call_table(steps: Sequence[tuple], addresses: Callable[[str], int]) -> ctypes.Array:
+    """What `mlc_call` runs: (function, extent of its parallel loop or 0, bytes of scratch a worker, places, numbers) a step, as words in
+    memory. A place is (slot, offset): the address in that slot of the array that a call gives, plus so many bytes."""
+    words = [max((len(places) + len(numbers) for *_, places, numbers in steps), default=0)]
+    for name, extent, scratch, places, numbers in steps:
+        if not numbers and all(place == (slot, 0) for slot, place in enumerate(places)):
+            words += [addresses(name), extent, scratch, AS_GIVEN, 0]
+            continue
+        words += [addresses(name), extent, scratch, len(places), len(numbers)]
+        for place in places:
+            words += place
+        words += numbers
+    return (ctypes.c_int64 * (len(words) + 1))(*words, 0)
+
+
 def support_text(target: Target) -> str:
     """The library as LLVM IR text."""
     call = _X86 if target.is_x86 else _AARCH64 if target.arch in ("aarch64", "arm64") else _PLAIN
-    return "declare i64 @llvm.umin.i64(i64, i64)\n" + call + threads_ir.text(target.arch)
+    return "declare i64 @llvm.umin.i64(i64, i64)\n" + call + _CALL + threads_ir.text(target.arch)
 
 
-EXPORTS = ("mlc_call", *threads_ir.EXPORTS)
+EXPORTS = ("mlc_call", "mlc_poison", *threads_ir.EXPORTS)
 
 
 def load_library(text: str, exports: Sequence[str], dependencies: Sequence[Library] = (), level: int = 0) -> Library:
@@ -101,7 +215,7 @@ def load_library(text: str, exports: Sequence[str], dependencies: Sequence[Libra
 @once
 def support() -> Library:
     """The library, loaded at first use."""
-    library = load_library(support_text(get_target("generic")), EXPORTS)
+    library = load_library(support_text(get_target("generic")), EXPORTS, level=0)
     reset = library.function("mlc_threads_reset", None)
     reset()
     if hasattr(os, "register_at_fork"):
@@ -122,5 +236,5 @@ def libraries(object_code: bytes) -> tuple[Library, ...]:
 
 @once
 def native_call():
-    """`mlc_call` as a ctypes function (program address, bufs address); it runs without the GIL."""
+    """`mlc_call` as a ctypes function (address of a table, of the array of pointers); it runs without the GIL."""
     return support().function("mlc_call", None, ctypes.c_void_p, ctypes.c_void_p)

@@ -12,7 +12,7 @@ from mlc.core import dtype as dt
 from mlc.core.dtype import DType
 from mlc.loop.ir import LoopKernel
 from mlc.runtime.orc import Library
-from mlc.runtime.support import libraries
+from mlc.runtime.support import call_table, libraries, native_call
 
 
 def runnable_targets() -> list[str]:
@@ -55,9 +55,11 @@ def run(kernels: list[LoopKernel], arrays: list[dict[str, np.ndarray]], target: 
             keep.append(array)
         calls.append((kernel, places))
         results.append(made)
-    code = compile_object(emit_module(calls, get_target(target)), get_target(target))
-    library = Library(code, ["mlc_main"], dependencies=libraries(code))
-    library.function("mlc_main", None, ctypes.c_void_p)((ctypes.c_void_p * max(1, len(pointers)))(*pointers))
+    module = emit_module(calls, get_target(target))
+    code = compile_object(module.text, get_target(target))
+    library = Library(code, sorted({step.function for step in module.steps}), dependencies=libraries(code))
+    table = call_table([(s.function, s.extent, s.scratch, s.places, s.numbers) for s in module.steps], library.address)
+    native_call()(ctypes.addressof(table), (ctypes.c_void_p * max(1, len(pointers)))(*pointers))
     for kernel_name, name, guard in guards:
         assert (guard.view(np.uint8) == 0xA5).all(), f"kernel {kernel_name} wrote behind {name}"
     return results

@@ -91,7 +91,7 @@ def test_accumulators_stay_in_registers():
     native = get_target("native")
     if not (native.avx512 and native.is_x86):
         return
-    text = assembly(emit_module([(blocked(64, 96, 64), [(0, 0), (1, 0), (2, 0)])], native), native)
+    text = assembly(emit_module([(blocked(64, 96, 64), [(0, 0), (1, 0), (2, 0)])], native).text, native)
     blocks = re.split(r"\n\.?\w+:", text)
     inner = max(blocks, key=lambda block: block.count("vfmadd"))
     assert inner.count("vfmadd") >= 24

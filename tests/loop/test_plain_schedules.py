@@ -92,7 +92,7 @@ def test_a_formula_on_transposed_elements(staged, block_axis):
 def test_a_tile_is_loaded_in_whole_vectors():
     kernel = transposing(64, 64, dt.f32)
     loops = lower(kernel, Schedule((TransposeSchedule("i", 16, "j", 16, "j", 64),)))
-    text = emit_module([(loops, [(0, 0), (1, 0)])], get_target("native"))
+    text = emit_module([(loops, [(0, 0), (1, 0)])], get_target("native")).text
     assert text.count("load <16 x float>" if get_target("native").avx512 else "load <") == 16 and "insertelement" not in text
 
 
@@ -135,7 +135,7 @@ def test_a_short_last_axis_is_interleaved(target, dtype, rows, columns):
 
 
 def test_interleaved_elements_are_stored_as_whole_vectors():
-    text = emit_module([(lower(transposing(64, 3, dt.f32), Schedule((StageSchedule("i", 8, "j"),))), [(0, 0), (1, 0)])], get_target("golden-v3"))
+    text = emit_module([(lower(transposing(64, 3, dt.f32), Schedule((StageSchedule("i", 8, "j"),))), [(0, 0), (1, 0)])], get_target("golden-v3")).text
     assert text.count("store <8 x float>") == 3 and "extractelement" not in text
 
 
@@ -186,7 +186,7 @@ def test_rows_past_the_caches_are_read_in_their_own_order_unless_they_are_only_a
 def test_swept_columns_ask_for_the_next_rows():
     def text(at_a_time):
         loops = lower(column_sum(16384, 1024, dt.f32), Schedule((SweepSchedule("j", 64, at_a_time, 1024),)))
-        return emit_module([(loops, [(0, 0), (1, 0)])], get_target("golden-v3"))
+        return emit_module([(loops, [(0, 0), (1, 0)])], get_target("golden-v3")).text
     assert f"i64 {4 * 4096}" in text(4) and f"i64 {2 * 4096}" in text(2) and text(4).count("call void @llvm.prefetch") == 4 * 4
 
 
@@ -206,7 +206,7 @@ def _stored(rows, columns):
     index = affine(i=columns, j=1)
     stage = Stage((("i", rows), ("j", columns)), puts=(Put("o0", index, load("a0", dt.f32, index)),))
     kernel = Kernel("copy", (flat("a0", rows * columns, dt.f32, "in"), flat("o0", rows * columns, dt.f32, "out")), (), (stage,))
-    return emit_module([(lower(kernel, Schedule((StageSchedule("j", 32),), streams=("o0",))), [(0, 0), (1, 0)])], get_target("golden-v3"))
+    return emit_module([(lower(kernel, Schedule((StageSchedule("j", 32),), streams=("o0",))), [(0, 0), (1, 0)])], get_target("golden-v3")).text
 
 
 def test_only_aligned_whole_vectors_are_streamed_and_a_fence_follows():
@@ -250,5 +250,5 @@ def test_only_arrays_past_the_cache_are_read_ahead():
     def text(count):
         stage = Stage((("j", count),), puts=(Put("o0", affine(j=1), load("a0", dt.f32, affine(j=1)) * 2.0),))
         kernel = Kernel("twice", (flat("a0", count, dt.f32, "in"), flat("o0", count, dt.f32, "out")), (), (stage,))
-        return emit_module([(lower(kernel, Schedule((StageSchedule("j", 32),))), [(0, 0), (1, 0)])], get_target("golden-v3"))
+        return emit_module([(lower(kernel, Schedule((StageSchedule("j", 32),))), [(0, 0), (1, 0)])], get_target("golden-v3")).text
     assert text(1 << 23).count("call void @llvm.prefetch") == 2 and "prefetch" not in text((1 << 23) - 1)

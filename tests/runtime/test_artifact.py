@@ -98,8 +98,8 @@ def test_another_version_is_refused_by_name(name):
 
 def test_another_format_is_refused(monkeypatch):
     data = b"".join(artifact.to_bytes(subtract()))
-    monkeypatch.setattr(artifact, "FORMAT", 3)
-    with pytest.raises(ArtifactError, match="has format 2, this mlc reads format 3"):
+    monkeypatch.setattr(artifact, "FORMAT", 4)
+    with pytest.raises(ArtifactError, match="has format 3, this mlc reads format 4"):
         artifact.from_bytes(data)
 
 

@@ -194,7 +194,7 @@ def test_explain_prints_every_stage(folder, capsys):
     heads = [line.strip("= ") for line in text.splitlines() if line.startswith("== ")]
     assert heads == ["graph", "passes", "optimized", "kernels", "loops", "memory", "llvm", "asm"]
     assert "graph @forward(%params.w: f32[8,3], %x: f32[5,8]) -> f32[5,3] {" in text
-    assert "define void @mlc_main" in text and "mlc_main:" in text
+    assert "define void @k0" in text and "k0:" in text
 
 
 def test_explain_prints_one_stage_bare(folder, capsys):

@@ -10,7 +10,7 @@ from runtime_programs import elementwise, program
 
 from mlc.codegen.target import compile_object, get_target
 from mlc.runtime.orc import Library
-from mlc.runtime.support import support
+from mlc.runtime.support import call_table, native_call, support
 
 FTZ_DAZ = 0x8040
 DEFAULT = 0x1F80
@@ -173,3 +173,47 @@ def test_nan_payloads_stay_nan():
 
 def test_the_support_library_is_one():
     assert support() is support()
+
+
+COPY = """declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+define void @copy(ptr %ctx) {
+  %from = load ptr, ptr %ctx
+  %to.at = getelementptr ptr, ptr %ctx, i64 1
+  %to = load ptr, ptr %to.at
+  %count.at = getelementptr i64, ptr %ctx, i64 2
+  %count = load i64, ptr %count.at
+  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %count, i1 false)
+  ret void
+}
+define void @square(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch) {
+entry:
+  %p = load ptr, ptr %ctx
+  br label %loop
+loop:
+  %i = phi i64 [ %lo, %entry ], [ %next, %loop ]
+  %at = getelementptr i64, ptr %p, i64 %i
+  %v = load i64, ptr %at
+  %r = mul i64 %v, %v
+  store i64 %r, ptr %at
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %hi
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+
+
+def test_steps_run_in_order_on_their_places_and_numbers():
+    library = Library(compile_object(COPY, get_target("generic")), ("copy", "square"))
+    one, two = np.arange(10, dtype=np.int64), np.zeros(10, np.int64)
+    steps = [("copy", 0, 0, ((0, 16), (1, 8)), (3 * 8,)), ("square", 3, 0, ((1, 8),), ()), ("square", 2, 0, ((0, 0), (1, 0)), ()),
+             ("mlc_poison", 0, 0, ((0, 72),), (8,))]
+    table = call_table(steps, lambda name: (support() if name == "mlc_poison" else library).address(name))
+    native_call()(ctypes.addressof(table), (ctypes.c_void_p * 2)(one.ctypes.data, two.ctypes.data))
+    assert two.tolist() == [0, 4, 9, 16, 0, 0, 0, 0, 0, 0]  # copied, squared
+    assert one.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, -1]  # its first two squared by the third step, its last poisoned
+
+
+def test_no_steps_do_nothing():
+    native_call()(ctypes.addressof(call_table([], support().address)), (ctypes.c_void_p * 1)(0))

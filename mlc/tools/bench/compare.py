@@ -33,9 +33,10 @@ def changes(before: Record, after: Record) -> tuple[list[list[str]], float | Non
             if "mlc" in now and "mlc" in then:
                 spread = sum(noise(r["rounds"].get(threads, {}).get("mlc", [])) for r in (new, was))
                 _note(found, new["workload"], f"us, {threads} thread{'s' * (threads != '1')}", then["mlc"], now["mlc"], max(LEAST, spread), number)
-        for key in ("cold_ms", "warm_ms"):
-            if "mlc" in new[key] and "mlc" in was[key]:
-                _note(found, new["workload"], key.replace("_ms", " first call, ms"), was[key]["mlc"], new[key]["mlc"], FIRST_CALL, number)
+        for key, label in (("cold_ms", "cold"), ("start_ms", "whole process to"), ("loaded_ms", "loaded"), ("warm_ms", "warm")):
+            then, now = (r.get(key, {}).get("mlc") for r in (was, new))
+            if then is not None and now is not None:
+                _note(found, new["workload"], f"{label} first call, ms", then, now, FIRST_CALL, number)
         then, now = (total(r["memory"].get("mlc")) for r in (was, new))
         if then is not None and now is not None:
             _note(found, new["workload"], "memory", then, now, 0.0, size)

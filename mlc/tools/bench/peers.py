@@ -6,7 +6,7 @@ The record of a workload is a dict that goes into the JSON as it is:
     floor_us {threads: us}, bound {threads: "compute" | "memory" | "functions"}
     us, rounds {threads: {library: us / [us]}}
     first_ms, ulp, skip {library: ...}
-    cold_ms, warm_ms, grown {library: ...}, memory {library: {part: bytes}}
+    cold_ms, warm_ms, start_ms, loaded_ms, warm_steady_ms, grown {library: ...}, memory {library: {part: bytes}}
     clock {threads: [f32 operations a second, round by round]}
 """
 
@@ -24,13 +24,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
+from mlc.tools.bench import firstcall
 from mlc.tools.bench.machine import Machine
 from mlc.tools.bench.workloads import Workload
 
 Record = dict[str, Any]
+FIRST_CALLS = ("cold_ms", "warm_ms", "start_ms", "loaded_ms", "warm_steady_ms", "grown")
 PATIENCE = 180.0  # seconds until a silent worker is given up
 CLOCK = "clock"  # the worker that tells how fast the core runs
 SLOWEST = 0.85  # a core is not that much slower than when it was probed: then it was shared, and the floor stays where it is
@@ -149,7 +152,7 @@ def new_record(workload: Workload) -> Record:
     """What is known before measuring."""
     kept = ("group", "dtype", "flops", "read", "written", "functions", "dram", "constants", "exact_ulp")
     return {"workload": workload.name, **{key: getattr(workload, key) for key in kept}, "floor_us": {}, "bound": {}, "us": {}, "rounds": {},
-            "first_ms": {}, "ulp": {}, "skip": {}, "cold_ms": {}, "warm_ms": {}, "grown": {}, "memory": {}, "clock": {}}
+            "first_ms": {}, "ulp": {}, "skip": {}, "memory": {}, "clock": {}, **{name: {} for name in FIRST_CALLS}}
 
 
 def set_floors(record: Record, machine: Machine) -> None:
@@ -202,13 +205,14 @@ def measure(workload: Workload, record: Record, peers: list[Peer], rounds: int, 
     record["us"][key] = {library: statistics.median(values) for library, values in times.items()}
 
 
-def _first_call(library: str, workload: str, folder: str, memory: bool) -> Record:
+def _first_call(library: str, workload: str, folder: str, *words: str) -> Record:
     env = environment(None) | {
         "MLC_CACHE": "1", "MLC_CACHE_DIR": folder, "JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+    command = [sys.executable, "-W", "ignore", "-c", firstcall.START, library, workload, *words]
     try:
-        done = subprocess.run(python("firstcall", library, workload, *(["--memory"] if memory else [])), env=env, stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL, timeout=PATIENCE, check=False)
+        done = subprocess.run([*command, repr(time.monotonic())], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                              timeout=PATIENCE, check=False)
         return json.loads(done.stdout) if done.stdout else {"skip": f"the process ended with code {done.returncode}"}
     except subprocess.TimeoutExpired:
         return {"skip": f"no answer in {PATIENCE:.0f} s"}
@@ -218,8 +222,12 @@ def prepare_first_calls(libraries: list[str]) -> None:
     """A first call that does not count: it leaves the libraries' bytecode, and their files in the system's cache."""
     for library in (x for x in ("mlc", "jax") if x in libraries):
         with tempfile.TemporaryDirectory(prefix="mlc-bench-") as folder:
-            _first_call(library, "MLP batch 1", folder, False)
-            _first_call(library, "MLP batch 1", folder, False)
+            _first_call(library, "MLP batch 1", folder)
+            _first_call(library, "MLP batch 1", folder)
+
+
+def _keep_least(record: Record, name: str, library: str, value: float) -> None:
+    record[name][library] = min(value, record[name].get(library, value))
 
 
 def first_calls(workload: Workload, record: Record, libraries: list[str], rounds: int) -> None:
@@ -227,16 +235,21 @@ def first_calls(workload: Workload, record: Record, libraries: list[str], rounds
     for _ in range(rounds):
         for library in (x for x in ("mlc", "jax") if x in libraries and workload.asks(x) and x not in record["skip"]):
             with tempfile.TemporaryDirectory(prefix="mlc-bench-") as folder:
-                cold = _first_call(library, workload.name, folder, library not in record["memory"])
-                warm = _first_call(library, workload.name, folder, False)
-            for answer, name in ((cold, "cold_ms"), (warm, "warm_ms")):
+                cold = _first_call(library, workload.name, folder, *([] if library in record["memory"] else ["--memory"]))
+                warm = _first_call(library, workload.name, folder)
+            loaded = cold  # jax loads its compiler when it is imported
+            if library == "mlc":
+                with tempfile.TemporaryDirectory(prefix="mlc-bench-") as folder:
+                    loaded = _first_call(library, workload.name, folder, "--loaded")
+            for answer, name in ((cold, "cold_ms"), (warm, "warm_ms"), (loaded, "loaded_ms")):
                 if "skip" in answer:
                     record["skip"][f"{library} {name}"] = answer["skip"]
                 else:
-                    record[name][library] = min(answer["ms"], record[name].get(library, answer["ms"]))
-            if "grown" in cold:
-                record["grown"][library] = min(cold["grown"], record["grown"].get(library, cold["grown"]))
-                record["memory"].update({library: cold["memory"]} if "memory" in cold else {})
+                    _keep_least(record, name, library, answer["ms"])
+            for answer, name, key in ((cold, "start_ms", "start_ms"), (warm, "warm_steady_ms", "steady_ms"), (cold, "grown", "grown")):
+                if key in answer:
+                    _keep_least(record, name, library, answer[key])
+            record["memory"].update({library: cold["memory"]} if "memory" in cold else {})
 
 
 def probe_machine(threads: list[int], seconds: float) -> Machine:

@@ -87,26 +87,40 @@ def _calls(data: Record) -> Iterator[Line]:
 
 
 def _quotients(records: Results, key: str) -> dict[str, float | None]:
-    return {r["workload"]: r[key]["jax"] / r[key]["mlc"] for r in records if {"jax", "mlc"} <= r[key].keys()}
+    """jax over mlc by workload."""
+    figures = {r["workload"]: r.get(key, {}) for r in records}
+    return {name: found["jax"] / found["mlc"] for name, found in figures.items() if {"jax", "mlc"} <= found.keys()}
+
+
+# What the clock of a first call without a cache sees.
+_COLD = {"cold_ms": "cold (from import on; jax has loaded XLA by then, mlc loads LLVM)",
+         "start_ms": "cold, from the process's start, imports included", "loaded_ms": "cold, both compilers loaded"}
+
+
+def _layers(results: Results, key: str, label: str) -> Line:
+    """Twelve equal layers against one, and against jax."""
+    times = {r["workload"]: r.get(key, {}) for r in results}
+    deep, one = times.get("12-layer transformer 128x256", {}), times.get("block 128x256", {})
+    goal = f"12-layer transformer, {label}: at most 3 x its block, and a sixth of jax.jit's"
+    if not ("mlc" in deep and "mlc" in one and "jax" in deep):
+        return Line(goal, None, "not measured")
+    blocks, faster = deep["mlc"] / one["mlc"], deep["jax"] / deep["mlc"]
+    return Line(goal, blocks <= 3 and faster >= 6, f"{blocks:.2f} x the block, jax / mlc {faster:.2f}")
 
 
 def _compile(data: Record) -> Iterator[Line]:
     results = data["results"]
-    quotients = _quotients([r for r in results if r["group"] == "programs"], "cold_ms")
-    mean = report.geometric_mean(quotients.values())
-    yield Line("first call, cold: jax / mlc at least 5 in the geometric mean of the programs", None if mean is None else mean >= 5,
-               "not measured" if mean is None else f"{mean:.2f}")
-    cold = {r["workload"]: r["cold_ms"] for r in results}
-    deep, one = cold.get("12-layer transformer 128x256", {}), cold.get("block 128x256", {})
-    goal = "12-layer transformer at most 3 x its block, and a sixth of jax.jit's"
-    if "mlc" in deep and "mlc" in one and "jax" in deep:
-        blocks, faster = deep["mlc"] / one["mlc"], deep["jax"] / deep["mlc"]
-        yield Line(goal, blocks <= 3 and faster >= 6, f"{blocks:.2f} x the block, jax / mlc {faster:.2f}")
-    else:
-        yield Line(goal, None, "not measured")
+    for key, label in _COLD.items():
+        mean = report.geometric_mean(_quotients([r for r in results if r["group"] == "programs"], key).values())
+        yield Line(f"first call, {label}: jax / mlc at least 5 in the geometric mean of the programs", None if mean is None else mean >= 5,
+                   "not measured" if mean is None else f"{mean:.2f}")
+    yield _layers(results, "cold_ms", "cold")
+    yield _layers(results, "first_ms", "in a running process")
     block = [r for r in results if r["workload"].startswith("block ") and "mlc" in r["warm_ms"]]
-    yield _all("warm cache: block's first call, 12 ms / mlc at least 1", {r["workload"]: 12 / r["warm_ms"]["mlc"] for r in block}, 1.0)
-    yield _all("warm cache: jax / mlc at least 4", _quotients(block, "warm_ms"), 4.0)
+    less = [{**r, "less": {x: ms for x in ("mlc", "jax") if (ms := report.beyond_a_call(r, x)) is not None}} for r in block]
+    for label, key, records in (("block's first call", "warm_ms", block), ("the same less one steady call", "less", less)):
+        yield _all(f"warm cache: {label}, 12 ms / mlc at least 1", {r["workload"]: 12 / r[key]["mlc"] for r in records if "mlc" in r[key]}, 1.0)
+        yield _all(f"warm cache: {label}, jax / mlc at least 4", _quotients(records, key), 4.0)
 
 
 def _memory(data: Record) -> Iterator[Line]:

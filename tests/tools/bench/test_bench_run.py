@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
 import xml.etree.ElementTree as ElementTree
 
@@ -156,7 +158,17 @@ def test_first_calls_are_cold_then_warm_and_tell_memory():
     record = new_record(workload)
     first_calls(workload, record, ["mlc"], 1)
     assert not record["skip"] and record["cold_ms"]["mlc"] > record["warm_ms"]["mlc"] > 0
+    assert record["start_ms"]["mlc"] > record["cold_ms"]["mlc"] > record["loaded_ms"]["mlc"] > 0
+    assert 0 < record["warm_steady_ms"]["mlc"] < record["warm_ms"]["mlc"]
     assert {"arena", "constants"} <= record["memory"]["mlc"].keys()
+
+
+def test_a_loaded_compiler_is_the_whole_compiler():
+    code = ("import sys; from mlc.tools.bench import firstcall; firstcall._load_compiler(); before = set(sys.modules); "
+            "firstcall.measure('mlc', 'digits ViT batch 1'); "
+            "print(sorted(m for m in set(sys.modules) - before if m.startswith(('mlc.', 'llvm')) and '.tools.' not in m))")
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"MLC_CACHE": "0"}, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_a_first_call_that_fails_is_a_reason():
@@ -164,4 +176,4 @@ def test_a_first_call_that_fails_is_a_reason():
     first_calls(TINY, record, ["numpy"], 1)
     assert not record["cold_ms"]  # only mlc and jax are asked
     with pytest.raises(StopIteration):
-        firstcall.measure("numpy", "no such", False)
+        firstcall.measure("numpy", "no such")

@@ -20,6 +20,8 @@ Parallel = tuple[str, int]
 # As many blocks share out evenly among some threads; more only cost.
 BLOCKS = 64
 DOT_BLOCKS = 16
+# Seconds of work beside which some milliseconds of compilation are little.
+MUCH = 1e-3
 # A right operand that streams past all rows is read in lines at least so long.
 LEAST_COLUMNS = 384
 # From so many iterations on an axis is good enough to look no further inside.
@@ -70,15 +72,34 @@ def _choose(cuts: Sequence[tuple[Axis, int]], seconds: float) -> tuple[Parallel,
     return best, most
 
 
+def dot_block(extent: int, count: int, multiple: int, tile: int, least: float, much: bool) -> int:
+    """Iterations of a block, for some `count` blocks or down to half as many: those that two threads are through with first, then four, then
+    eight. What is left over runs on one thread, after the blocks. The last tile of a block is narrower than the others, but takes as long as
+    `least` iterations. Tiles are code: unless there is `much` to do, those with the fewest come first. 0 if there are no two blocks."""
+    def cost(some: int) -> float:
+        return some // tile * tile + (max(some % tile, least) if some % tile else 0)
+
+    def until(size: int, threads: int) -> float:
+        full, rest = divmod(extent, size)
+        return -(-full // threads) * cost(size) + cost(rest)
+
+    def tiles(size: int) -> int:
+        return sum((part >= tile) + (part % tile > 0) for part in (size, extent % size))
+    shares = [extent // blocks for blocks in range(count, max(count // 2, 1), -1)]
+    sizes = {-(-share // multiple) * multiple for share in shares} | {share // tile * tile for share in shares if tile % multiple == 0}
+    return min((size for size in sizes if 0 < size < extent), default=0, key=lambda size: (
+        0 if much else tiles(size), *(until(size, threads) for threads in (2, 4, 8)), -size))
+
+
 def _choose_dot(dot: Dot, plan: object, seconds: float) -> tuple[Parallel, int]:
     """Blocks of the larger operand: each reads the whole of the other one, so there are few. Of columns where the right one is copied (a
     block of rows would copy all of it) or streamed past all rows."""
-    most = min(DOT_BLOCKS, block_count(seconds))
+    most, much = min(DOT_BLOCKS, block_count(seconds)), seconds >= MUCH
     (m, rows), (n, columns) = dot.m, dot.n
     panels = max(2, min(most, columns // (LEAST_COLUMNS if plan.stream else 2 * plan.n)))
     # Even blocks of columns are better than whole panels: nothing is left to one thread alone.
-    along = block_size(columns, panels, dot.panels or plan.width)
-    across = 0 if plan.stream or ("b" in plan.pack and along) else block_size(rows, most, plan.m)
+    along = dot_block(columns, panels, dot.panels or plan.width, *((1, 0.0) if plan.stream else (plan.n, 1.75 * plan.width)), much)
+    across = 0 if plan.stream or ("b" in plan.pack and along) else dot_block(rows, most, plan.m, plan.m, 0.9 * plan.m, much)
     counts = {(m, across): -(-rows // across) if across else 1, (n, along): -(-columns // along) if along else 1}
     order = [(n, along), (m, across)] if "b" in plan.pack or plan.stream or columns >= rows else [(m, across), (n, along)]
     best = next((cut for cut in order if counts[cut] >= DOT_BLOCKS // 4), max(order, key=counts.__getitem__))

@@ -28,6 +28,8 @@ LIGHT_EPILOGUE = 6
 PACK_BYTES, PACK_ROWS, PACK_ROWS_ALIASED = 1 << 20, 256, 96
 # So much of a panel stays in L1, and of a matrix in L2.
 L1_BYTES, L2_BYTES, L2_SETS = 32 * 1024, 1 << 20, 1024
+# Panels that are copied together: what of L2 they may take beside the rows that pass, and how many pay.
+GROUP_BYTES, MOST_GROUPED = L2_BYTES // 2, 4
 # Vectors of so many bytes load and store under masks.
 MASKED_BYTES = 64
 # Few rows stream the right operand: so many rows of it a pass, and so many columns whose sums stay in L1.
@@ -41,7 +43,8 @@ class TileSchedule:
     `pack` names the operands that are copied first: b a panel of n columns, a m rows. `staged`: the sums go to scratch, and a loop over
     it stores what follows from them. `stream` > 0: no tile, but sums of m rows and n columns in scratch, to which so many steps of k
     are added a pass, so that b is read once and in order. `parts`: words of several steps of k are multiplied, see `mlc.kernel.words`.
-    `rest`: the rows of tiles in a last panel of at most so many columns.
+    `rest`: the rows of tiles in a last panel of at most so many columns. `group`: so many panels are copied at once, at most, so that
+    rows of a that come from beyond L2 pass less often.
     """
 
     m: int
@@ -52,12 +55,14 @@ class TileSchedule:
     staged: bool = False
     parts: tuple[DType, ...] = ()
     rest: tuple[int, ...] = ()
+    group: int = 1
 
     def text(self) -> str:
         rest = " rest m:{} n:{}".format(*self.rest) if self.rest else ""
         found = [f"tile m:{self.m} n:{self.n}{rest} k:{DOT_CHUNK} by {self.width}"]
         found += [f"stream {self.stream}"] if self.stream else []
         found += [f"pack {self.pack}"] if self.pack else []
+        found += [f"group {self.group}"] if self.group > 1 else []
         found += ["staged"] * self.staged
         return " ".join(found + [f"parts {' '.join(p.name for p in self.parts)}"] * bool(self.parts))
 
@@ -80,9 +85,10 @@ def read_tile(reader: Reader) -> TileSchedule:
     width = reader.integer()
     stream = reader.integer() if reader.accept("stream") else 0
     pack = reader.take("name") if reader.accept("pack") else ""
+    group = reader.integer() if reader.accept("group") else 1
     staged = reader.accept("staged")
     parts = tuple(parse_dtype(reader.take("name")) for _ in "ab") if reader.accept("parts") else ()
-    return TileSchedule(m, n, width, stream, pack, staged, parts, rest)
+    return TileSchedule(m, n, width, stream, pack, staged, parts, rest, group)
 
 
 def expect_steps(reader: Reader, steps: int) -> None:
@@ -157,6 +163,20 @@ def _rest_rows(dot: Dot, m: int, n: int, width: int, registers: int, packed: boo
     return tall if tall > m and _panel_cycles(dot, c, tall, width, packed)[0] < REST_GAIN * _panel_cycles(dot, c, m, width, packed)[0] else m
 
 
+def _group(dot: Dot, n: int) -> int:
+    """How many panels are copied at once: several where rows come from beyond L2."""
+    (_, rows), (_, columns), (_, depth) = dot.m, dot.n, dot.k
+    size = dot.dtype.itemsize
+    if rows * depth * size <= L2_BYTES:
+        return 1
+    return max(1, min(MOST_GROUPED, columns // n, GROUP_BYTES // (n * depth * size)))
+
+
+def grouped(panels: int, most: int) -> int:
+    """Panels in each of some groups that are alike, at most so many."""
+    return next((size for size in range(min(most, panels), 1, -1) if panels % size == 0), 1)
+
+
 def _budget(registers: int) -> int:
     """Accumulators of a tile."""
     return 24 if registers >= 32 else 12
@@ -203,7 +223,7 @@ def tile_schedule(dot: Dot, vector_bytes: int, registers: int, words: bool = Fal
     m, n = _best_tile(dot, width, registers, "b" in pack)
     staged = depth > DOT_CHUNK or (heavy and m * -(-n // width) > 2)
     rest = _rest_rows(dot, m, n, width, registers, "b" in pack or dot.panels > 0)
-    return TileSchedule(m, n, width, 0, pack, staged, rest=(rest, columns % n) if rest != m else ())
+    return TileSchedule(m, n, width, 0, pack, staged, rest=(rest, columns % n) if rest != m else (), group=_group(dot, n) if "b" in pack else 1)
 
 
 def _best_tile(dot: Dot, width: int, registers: int, packed: bool, free: bool = False) -> tuple[int, int]:

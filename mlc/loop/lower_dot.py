@@ -1,7 +1,8 @@
-"""Contractions as loops: panels of columns, in them tiles of rows, in those chunks of k, in those the register tile.
+"""Contractions as loops: groups of panels of columns, in them rows, in those panels, in those chunks of k, in those the register tile.
 
-    nt   panels of n columns            (the panel of b is copied here, if it is)
-    mt   m rows of it                   (the rows of a are copied here, if they are)
+    ng   groups of panels               (the panels of b are copied here, if they are)
+    mt   m rows of them                 (the rows of a are copied here, if they are)
+    nt   panels of n columns
     kt   chunks of k, if there are several: their sums are added up in scratch
          the register tile
 
@@ -19,7 +20,7 @@ from mlc.core.affine import Affine
 from mlc.core.expr import Expr
 from mlc.kernel.axes import rebase
 from mlc.kernel.ir import Dot
-from mlc.kernel.tiling import TileSchedule, dot_chunk
+from mlc.kernel.tiling import TileSchedule, dot_chunk, grouped
 from mlc.loop.ir import Buffer, Decl, For, Stmt, Store, Tile, load
 from mlc.loop.spans import Span, along, blocks
 
@@ -38,12 +39,13 @@ class DotLoops:
         self.deep = self.depth > self.chunk and not plan.parts
         self.scratch: list[Buffer] = []
         m, n = min(plan.m, self.rows), min(plan.n, self.columns)
+        self.group = grouped(self.columns // n, plan.group) if n else 1
         tall, rest = (min(plan.rest[0], self.rows), plan.rest[1]) if plan.rest else (m, 0)
         staged = plan.staged or self.deep or plan.stream
         self.sums = self._buffer("sums", max(m * n, tall * rest)) if staged else ""
         self.part = self._buffer("part", m * n) if plan.stream and self.deep else self.sums
         self.left = self._buffer("a", max(m, tall) * self.depth) if "a" in plan.pack and not plan.parts else ""
-        self.right = self._buffer("b", self.depth * n) if "b" in plan.pack and not plan.parts else ""
+        self.right = self._buffer("b", self.depth * n * self.group) if "b" in plan.pack and not plan.parts else ""
 
     def _buffer(self, name: str, size: int) -> str:
         self.scratch.append(Buffer(self.buffer_name(name), self.dtype, size, "scratch"))
@@ -51,8 +53,8 @@ class DotLoops:
 
     def run(self, kind: str = "serial") -> list[Stmt]:
         """The whole contraction; `kind` is that of the outermost loop."""
-        block = self._stream if self.plan.stream else self._panel
-        return self._blocks("nt", self.columns, self.plan.n, block, kind)
+        block = self._stream if self.plan.stream else self._panels
+        return self._blocks("nt", self.columns, self.plan.n * self.group, block, kind)
 
     # ----------------------------------------------------------------- helpers
     def _blocks(self, name: str, extent: int, size: int, body: Callable[[Span], list[Stmt]], kind: str = "serial") -> list[Stmt]:
@@ -89,27 +91,41 @@ class DotLoops:
         return [For(var, rows[1], (at(along(var), width),))]
 
     # ----------------------------------------------------------------- tiles
-    def _panel(self, columns: Span) -> list[Stmt]:
+    def _panels(self, columns: Span) -> list[Stmt]:
+        """A group of panels, or one."""
         found = self._pack_right(columns) if self.right else []
         height = self.plan.rest[0] if self.plan.rest and columns[1] <= self.plan.rest[1] else self.plan.m
-        return found + self._blocks("mt", self.rows, height, lambda rows: self._tile(rows, columns))
+
+        def passed(rows: Span) -> list[Stmt]:
+            return self._copied_rows(rows) + self._each_panel(columns, lambda part: self._tile(
+                rows, (columns[0] + part[0], part[1]), part[0] * self.depth))
+        return found + self._blocks("mt", self.rows, height, passed)
+
+    def _each_panel(self, columns: Span, body: Callable[[Span], list[Stmt]]) -> list[Stmt]:
+        """body(columns within the group) for its panels."""
+        return self._blocks("np", columns[1], self.plan.n, body) if columns[1] > self.plan.n else body((Affine(), columns[1]))
 
     def _pack_right(self, columns: Span) -> list[Stmt]:
-        """The panel of b, contiguous: element (k, c) at k * columns + c. Where b is contiguous along k, tiles of it are turned in registers."""
-        def store(k: Affine, c: Affine) -> list[Stmt]:
-            (value,) = rebase([self.dot.b], {self.k: k, self.n: columns[0] + c})
-            return [Store(self.right, k * columns[1] + c, value)]
+        """Panels of b, each contiguous: element (k, c) at k * n + c. Where b is contiguous along k, tiles of it are turned in registers."""
+        def row(k: Affine, panel: Span, across: Span, width: int) -> For:
+            def store(c: Affine) -> list[Stmt]:
+                (value,) = rebase([self.dot.b], {self.k: k, self.n: columns[0] + panel[0] + across[0] + c})
+                return [Store(self.right, panel[0] * self.depth + k * panel[1] + across[0] + c, value)]
+            return self._lanes("c", across[1], store, width)
 
-        def rows(steps: Span, across: Span, kind: str) -> For:
+        def turned(steps: Span, panel: Span, across: Span) -> list[Stmt]:
             k = self.fresh("k")
-            body = self._lanes("c", across[1], lambda c: store(steps[0] + along(k), across[0] + c), self.plan.width)
-            return For(k, steps[1], (body,), kind)
+            return [For(k, steps[1], (row(steps[0] + along(k), panel, across, self.plan.width),), "unroll")]
         if any(e.op == "load" and e.attr[1].coefficient(self.n) not in (0, 1) and e.attr[1].coefficient(self.k) == 1
                for e in ex.topological([self.dot.b])):
             side = max(1, self.plan.width)
-            return self._blocks("cb", columns[1], side, lambda across: self._blocks(
-                "kb", self.depth, side, lambda steps: [rows(steps, across, "unroll")]))
-        return [rows((Affine(), self.depth), (Affine(), columns[1]), "serial")]
+            return self._each_panel(columns, lambda panel: self._blocks("cb", panel[1], side, lambda across: self._blocks(
+                "kb", self.depth, side, lambda steps: turned(steps, panel, across))))
+        k, width = self.fresh("k"), self.plan.width * WIDE
+        return [For(k, self.depth, tuple(self._each_panel(columns, lambda panel: [row(along(k), panel, (Affine(), panel[1]), width)])))]
+
+    def _copied_rows(self, rows: Span) -> list[Stmt]:
+        return [self._pack_left(rows)] if self.left else []
 
     def _pack_left(self, rows: Span) -> For:
         """Rows of a, contiguous: element (r, k) at r * depth + k."""
@@ -120,14 +136,14 @@ class DotLoops:
             return [Store(self.left, along(r, self.depth) + k, value)]
         return For(r, rows[1], (self._lanes("k", self.depth, body, self.plan.width * WIDE),))
 
-    def _operands(self, rows: Span, columns: Span, start: Affine) -> tuple[Expr, Expr]:
-        """a(r, k) and b(k, c) of a tile, from step `start` on."""
+    def _operands(self, rows: Span, columns: Span, start: Affine, place: Affine) -> tuple[Expr, Expr]:
+        """a(r, k) and b(k, c) of a tile, from step `start` on; a copied panel is at `place`."""
         r, c, k = along("r"), along("c"), start + along("k")
         a, b = rebase([self.dot.a, self.dot.b], {self.m: rows[0] + r, self.n: columns[0] + c, self.k: k})
         if self.left:
             a = self._load(self.left, r * self.depth + k)
         if self.right:
-            b = self._load(self.right, k * columns[1] + c)
+            b = self._load(self.right, place + k * columns[1] + c)
         elif self.dot.panels:
             (b,) = rebase([self.dot.b], {self.k: k, self.n: columns[0] + c}, lambda name, index, moved: self._in_panel(name, index, columns, k, c))
         return a, b
@@ -138,22 +154,21 @@ class DotLoops:
         first = index.substitute({self.k: Affine(), self.n: columns[0]})
         return load(name, dtype, first * self.depth + k * columns[1] + c)
 
-    def _tile(self, rows: Span, columns: Span) -> list[Stmt]:
+    def _tile(self, rows: Span, columns: Span, place: Affine) -> list[Stmt]:
         def part(name: str, start: Affine, steps: int, body: list[Stmt]) -> Tile:
-            a, b = self._operands(rows, columns, start)
+            a, b = self._operands(rows, columns, start, place)
             return Tile(name, self.dot.dtype, "r", rows[1], "c", columns[1], "k", steps, self.plan.width, a, b, tuple(body))
 
-        found: list[Stmt] = [self._pack_left(rows)] if self.left else []
         if not self.sums:
-            return [*found, part(self.dot.name, Affine(), self.depth, self._stores(rows[0] + along("r"), columns[0] + along("c")))]
+            return [part(self.dot.name, Affine(), self.depth, self._stores(rows[0] + along("r"), columns[0] + along("c")))]
         name = self.fresh(self.dot.name + ".p")
-        place, new = along("r", columns[1]) + along("c"), ex.var(name, self.dot.dtype)
+        at, new = along("r", columns[1]) + along("c"), ex.var(name, self.dot.dtype)
         if not self.deep:
-            found.append(part(name, Affine(), self.depth, [Store(self.sums, place, new)]))
+            found = [part(name, Affine(), self.depth, [Store(self.sums, at, new)])]
         else:
-            total = ex.make("add", self.dot.dtype, (self._load(self.sums, place), new))
-            found.append(self._zero(self.sums, rows[1] * columns[1]))
-            found += self._blocks("kt", self.depth, self.chunk, lambda span: [part(name, span[0], span[1], [Store(self.sums, place, total)])])
+            total = ex.make("add", self.dot.dtype, (self._load(self.sums, at), new))
+            found = [self._zero(self.sums, rows[1] * columns[1])]
+            found += self._blocks("kt", self.depth, self.chunk, lambda span: [part(name, span[0], span[1], [Store(self.sums, at, total)])])
         return found + self._finish(rows, columns)
 
     # ----------------------------------------------------------------- few rows

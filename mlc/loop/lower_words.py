@@ -35,7 +35,7 @@ class WordLoops(DotLoops):
 
     def run(self, kind: str = "serial") -> list[Stmt]:
         copied = self._left_words() if self.left else []
-        return copied + self._blocks("nt", self.columns, self.plan.n, self._panel, kind)
+        return copied + self._blocks("nt", self.columns, self.plan.n, self._panels, kind)
 
     # ----------------------------------------------------------------- words
     def _word(self, side: int, at: dict[str, Affine], step: Affine, count: int, place: tuple[Span, Affine] | None = None) -> Expr:
@@ -95,7 +95,10 @@ class WordLoops(DotLoops):
         b = self._load(self.right, along("k") * columns + along("c"))
         return Tile(name, self.dtype, "r", rows, "c", columns, "k", self.words, self.plan.width, a, b, tuple(body), self.plan.parts)
 
-    def _tile(self, rows: Span, columns: Span) -> list[Stmt]:
+    def _copied_rows(self, rows: Span) -> list[Stmt]:
+        return []
+
+    def _tile(self, rows: Span, columns: Span, place: Affine) -> list[Stmt]:
         dtype, row, own = self.dtype, rows[0] + along("r"), self.dtype is self.dot.dtype
         a = self._load(self.left, self._left_place(row, along("k"))) if self.left else self._word(0, {self.m: row}, along("k"), self.per)
         if self.moved:

@@ -9,7 +9,7 @@ from mlc.core.dims import TensorType
 from mlc.core.options import options
 from mlc.kernel.interp import run_program
 from mlc.kernel.ir import KernelGraph
-from mlc.kernel.parallel import BLOCKS, block_size
+from mlc.kernel.parallel import BLOCKS, block_size, dot_block
 from mlc.kernel.schedule import Schedule, schedule_for
 from mlc.kernel.split import split_program
 from mlc.kernel.verify import verify_kernel, verify_program
@@ -81,6 +81,14 @@ def test_few_long_rows_are_cut_inside_where_they_are_all_there_is():
     (1 << 20, 64, 64, 1 << 14), (1000, 16, 8, 88), (96, 64, 1, 2), (7, 64, 1, 1), (1, 64, 1, 0), (16, 64, 16, 0), (17, 2, 16, 16), (900, 4, 1, 225)])
 def test_blocks_leave_as_little_as_they_can(extent, count, multiple, wanted):
     assert block_size(extent, count, multiple) == wanted
+
+
+@pytest.mark.parametrize("extent,count,tile,much,wanted", [
+    (700, 10, 32, True, 64),   # 5 of 10 blocks each, then 60
+    (700, 10, 32, False, 96),  # a rest of 28 has no code that a block has
+    (1024, 16, 32, True, 128), (768, 12, 48, False, 96), (127, 9, 5, False, 25), (1, 8, 8, False, 0)])
+def test_blocks_of_a_contraction_are_fair_to_two_threads(extent, count, tile, much, wanted):
+    assert dot_block(extent, count, 16 if tile > 16 else tile, tile, 28.0 if tile > 16 else 0.9 * tile, much) == wanted
 
 
 # --------------------------------------------------------------------------- sums

@@ -331,7 +331,8 @@ def test_kernels_that_no_verifier_would_accept_come_back(start):
     ("schedule { parallel none:8 rows:1, serial, serial, chunk 64 }",
      Schedule((StageSchedule("", 1), StageSchedule("", 1)), parallel=(("none", 8), ("rows", 1)))),
     ("schedule { vectorize rows:16, chunk 64 }", Schedule((StageSchedule("rows", 16),))),
-    ("schedule { tile m:8 n:48 k:1024 by 16, chunk 64 }", Schedule((TileSchedule(8, 48, 16),)))])
+    ("schedule { tile m:8 n:48 k:1024 by 16, chunk 64 }", Schedule((TileSchedule(8, 48, 16),))),
+    ("schedule { tile m:8 n:48 k:1024 by 16 pack b group 3 staged, chunk 64 }", Schedule((TileSchedule(8, 48, 16, 0, "b", True, group=3),)))])
 def test_schedules_come_back(text, schedule):
     assert schedule.text() == text and parse_schedule(text) == schedule
 

@@ -7,7 +7,7 @@ from mlc.core import expr as ex
 from mlc.core.affine import Affine
 from mlc.kernel.ir import Dot, Kernel, Put
 from mlc.kernel.schedule import Schedule, parse_schedule
-from mlc.kernel.tiling import DOT_CHUNK, dot_chunk, paths, tile_schedule
+from mlc.kernel.tiling import DOT_CHUNK, GROUP_BYTES, dot_chunk, grouped, paths, tile_schedule
 
 AVX512, AVX2, SSE = (64, 32), (32, 16), (16, 16)
 
@@ -41,6 +41,18 @@ def test_tiles_that_divide_the_sizes_are_preferred(shape, tails):
     ((8, 512, 512), True, "b"), ((1, 512, 512), False, "")])
 def test_the_right_operand_is_copied_where_it_is_large_or_unreadable(shape, flip, pack):
     assert tile_schedule(dot(*shape, flip=flip), *AVX512).pack == pack
+
+
+@pytest.mark.parametrize("shape, several", [
+    ((512, 512, 512), False), ((128, 3072, 768), False), ((1024, 1024, 1024), True), ((2048, 2048, 2048), True)])
+def test_panels_are_copied_in_groups_where_rows_come_from_beyond_l2(shape, several):
+    plan = tile_schedule(dot(*shape), *AVX512)
+    assert (plan.group > 1) is several and plan.group * plan.n * shape[2] * 4 <= GROUP_BYTES
+
+
+@pytest.mark.parametrize("panels, most, wanted", [(8, 4, 4), (6, 4, 3), (7, 4, 1), (2, 4, 2), (1, 4, 1), (9, 1, 1)])
+def test_groups_of_panels_are_alike(panels, most, wanted):
+    assert grouped(panels, most) == wanted
 
 
 def test_one_row_streams_the_matrix():

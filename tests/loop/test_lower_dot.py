@@ -5,6 +5,7 @@ import pytest
 
 import mlc
 from mlc.codegen.target import get_target
+from mlc.kernel import tiling
 from mlc.kernel.tiling import paths
 from mlc.stages import Stages
 
@@ -53,6 +54,18 @@ def test_taller_tiles_in_the_last_panel_give_the_same_bits(form):
     assert any(plan.rest for schedule in made.schedules.values() for plan in schedule.stages)
     with mlc.options(check=2):
         assert_every_level_agrees(made, [a, b])
+
+
+@pytest.mark.parametrize("form, k", [("ab", 40), ("abT", 40), ("aTb", 40), ("gelu", 40), ("ab", 1100)])
+def test_groups_of_panels_give_the_same_bits(form, k, monkeypatch):
+    a, b = operands(form, 40, 210, k, "f4")
+    alone = stages(FORMS[form][0], a, b).build().run([a, b])[0]
+    for name, value in {"L2_BYTES": 1024, "PACK_BYTES": 1024, "PACK_ROWS": 16, "GROUP_BYTES": 1 << 20}.items():
+        monkeypatch.setattr(tiling, name, value)
+    made = stages(FORMS[form][0], a, b)
+    assert any(plan.group > 1 for schedule in made.schedules.values() for plan in schedule.stages if isinstance(plan, tiling.TileSchedule))
+    with mlc.options(check=2):
+        assert np.array_equal(assert_every_level_agrees(made, [a, b]), alone)
 
 
 @pytest.mark.parametrize("dtype", ["f2", "i1", "i4"])

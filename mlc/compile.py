@@ -19,6 +19,7 @@ import numpy as np
 from mlc.cache import record
 from mlc.cache.store import Cache, cache_key, default_cache
 from mlc.codegen.target import Target, get_target, host
+from mlc.core import digest
 from mlc.core import options as opt
 from mlc.core.collector import uncollected
 from mlc.core.dataclass import replace
@@ -28,11 +29,13 @@ from mlc.core.fingerprint import fingerprint, sources_fingerprint, versions
 from mlc.core.locks import lazy
 from mlc.graph import Graph, evaluate, print_graph, verify
 from mlc.runtime.artifact import from_bytes, load, save, to_bytes
+from mlc.runtime.hashing import block_sums
 
 if TYPE_CHECKING:
     from mlc.passes.manager import PassResult
     from mlc.stages import Stages
 
+digest.sums = block_sums
 STAGES = ("graph", "optimized", "kernels", "loops", "memory", "llvm", "asm")
 
 
@@ -214,7 +217,7 @@ def _from_cache(graph: Graph, cache: Cache, key: str):
             return from_bytes(memoryview(data)[1:], source="cache entry")
         given = graph.constants()
         return from_bytes(memoryview(data)[1:], constants=lambda manifest: [given[d].array for d in manifest.extra["literals"]],
-                          source="cache entry")
+                          own_constants=True, source="cache entry")
     except (MlcError, KeyError) as error:
         cache.refuse(key, str(error))
         return None

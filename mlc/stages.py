@@ -141,7 +141,7 @@ class Stages:
             self.target, specs(kernels.inputs), specs(kernels.outputs), constants, arena_bytes=self.plan.memory.arena_bytes,
             kernels=tuple(labels(kernels).values()), heavy=program_cost(kernels).seconds > HEAVY_SECONDS, residents=self._residents(),
             steps=tuple((s.function, s.extent, s.scratch, s.places, s.numbers) for s in self.module.steps))
-        return Program(compile_object(self.llvm, self.target), manifest, constants)
+        return Program(compile_object(self.llvm, self.target), manifest, constants, own_constants=True)
 
     def _residents(self) -> tuple[tuple, ...]:
         """What calls read besides their arguments, as `Manifest.residents` has it."""

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 
+from mlc.core import digest
+from mlc.core.aligned import aligned_empty
 from mlc.core.dtype import DType, as_dtype
 from mlc.core.text import Reader, format_scalar, read_scalar
 
 INLINE_ELEMENTS = 16
 _SAMPLE = 64
+_MUCH = 4096  # bytes
+
+
+def _copy(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """A copy in C order; of much data as programs want it, so that they need no copy of their own."""
+    if array.nbytes < _MUCH:
+        return np.array(array, dtype=dtype, order="C")
+    found = aligned_empty(array.shape, dtype)
+    found[...] = array
+    return found
 
 
 class Literal:
@@ -22,7 +32,7 @@ class Literal:
         array = np.asarray(array)
         self.dtype: DType = as_dtype(array.dtype)
         # A copy, so that the program does not change when the caller's array does.
-        self.array = np.array(array, dtype=self.dtype.numpy, order="C")
+        self.array = _copy(array, self.dtype.numpy)
         self.array.flags.writeable = False
         self._digest: str | None = None
         raw = self._bytes()
@@ -35,11 +45,9 @@ class Literal:
 
     @property
     def digest(self) -> str:
-        """A hash of dtype, shape and bytes, found when it is first asked for: 1 ms for 1 MB and more."""
+        """A hash of dtype, shape and bytes, found when it is first asked for."""
         if self._digest is None:
-            found = hashlib.sha256(f"{self.dtype.name}{self.array.shape}".encode())
-            found.update(self._bytes())
-            self._digest = found.hexdigest()[:32]
+            self._digest = digest.digest(f"{self.dtype.name}{self.array.shape}", self._bytes())
         return self._digest
 
     def __eq__(self, other: object) -> bool:

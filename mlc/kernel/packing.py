@@ -6,11 +6,12 @@ packed is written in the program; the data are not: they follow from the constan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from mlc.core import expr as ex
+from mlc.core import panels
 from mlc.core.affine import Affine
 from mlc.core.dataclass import replace
 from mlc.core.dims import TensorType
@@ -22,20 +23,9 @@ from mlc.kernel.tiling import panel_width
 LEAST_BYTES = 1024
 
 
-def pack(constant: np.ndarray, packing: Packing, empty: Callable[[tuple[int], np.dtype], np.ndarray] = np.empty) -> np.ndarray:
-    """The elements of a constant in the order of a packing, as a new flat array that `empty` makes."""
-    depth, columns, width = packing.depth, packing.columns, packing.panels
-    matrix = constant.reshape(columns, depth).T if packing.transposed else constant.reshape(depth, columns)
-    found = empty((depth * columns,), constant.dtype)
-    whole = columns // width * width
-    if whole:
-        panels = matrix[:, :whole].reshape(depth, whole // width, width) if not packing.transposed else None
-        target = found[:depth * whole].reshape(whole // width, depth, width)
-        target[...] = panels.transpose(1, 0, 2) if panels is not None else constant.reshape(columns, depth)[:whole].reshape(
-            whole // width, width, depth).transpose(0, 2, 1)
-    if whole < columns:
-        found[depth * whole:].reshape(depth, columns - whole)[...] = matrix[:, whole:]
-    return found
+def pack(constant: np.ndarray, packing: Packing) -> np.ndarray:
+    """The elements of a constant in the order of a packing, as a new flat array."""
+    return panels.pack(constant, packing.depth, packing.columns, packing.panels, packing.transposed)
 
 
 def _packable(program: KernelGraph, step: Step, stage: object) -> tuple[str, Affine] | None:

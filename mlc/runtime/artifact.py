@@ -19,11 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from mlc.codegen.target import host_lacks
+from mlc.core.aligned import ALIGNMENT, aligned_bytes
 from mlc.core.dataclass import replace
 from mlc.core.dtype import parse_dtype
 from mlc.core.errors import ArtifactError, CodegenError
 from mlc.core.fingerprint import versions
-from mlc.runtime.buffers import ALIGNMENT, aligned_bytes
 from mlc.runtime.executable import Manifest, Program
 
 MAGIC = b"MLCPROG\n"
@@ -52,8 +52,10 @@ def to_bytes(program: Program, *, constants: bool = True, extra: Mapping[str, ob
 
 
 def from_bytes(data: bytes | memoryview | np.ndarray, *,
-               constants: Sequence[np.ndarray] | Callable[[Manifest], Sequence[np.ndarray]] | None = None, source: str = "artifact") -> Program:
+               constants: Sequence[np.ndarray] | Callable[[Manifest], Sequence[np.ndarray]] | None = None, own_constants: bool = False,
+               source: str = "artifact") -> Program:
     """The program in `data`; `constants` are those it was made with (or a function that picks them for its manifest), None to use the stored ones.
+    With `own_constants` nobody else will write to them.
 
     ArtifactError, naming `source`, for anything but the whole, undamaged output of `to_bytes`, for another version of
     mlc, llvmlite or LLVM, and for code that needs CPU features this machine lacks.
@@ -72,7 +74,7 @@ def from_bytes(data: bytes | memoryview | np.ndarray, *,
     if stored:
         constants = _stored_constants(payload, at + object_length + len(_padding(object_length)), manifest, source)
     try:
-        return Program(object_code, manifest, constants, own_constants=stored)
+        return Program(object_code, manifest, constants, own_constants=stored or own_constants)
     except CodegenError as error:
         raise ArtifactError(f"{source}: {error}") from None
 

@@ -1,31 +1,10 @@
-"""Aligned memory for programs: output arrays, and arenas taken from a pool so that calls may overlap."""
+"""Memory for programs: constants as calls read them, and arenas taken from a pool so that calls may overlap."""
 
 from __future__ import annotations
 
 import numpy as np
 
-ALIGNMENT = 64  # a cache line, and the widest vector
-
-
-def aligned_bytes(size: int) -> np.ndarray:
-    """A fresh uint8 array of `size` bytes whose address is a multiple of 64; contents are arbitrary."""
-    raw = np.empty(size + ALIGNMENT - 1, np.uint8)
-    start = -address(raw) % ALIGNMENT
-    return raw[start:start + size]
-
-
-def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """`np.empty` whose address is a multiple of 64."""
-    plain = np.dtype(dtype)
-    count = 1
-    for extent in shape:
-        count *= extent
-    return np.empty(shape, plain) if count == 0 else aligned_bytes(count * plain.itemsize).view(plain).reshape(shape)
-
-
-def address(array: np.ndarray) -> int:
-    """The address of an array's first byte."""
-    return array.__array_interface__["data"][0]
+from mlc.core.aligned import ALIGNMENT, address, aligned_bytes, aligned_empty
 
 
 def frozen(array: np.ndarray, own: bool) -> np.ndarray:

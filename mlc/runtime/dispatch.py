@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from mlc.core import options
+from mlc.core.aligned import address
 from mlc.runtime import dispatch_ir as ir
 from mlc.runtime import entry, entry_ir
-from mlc.runtime.buffers import address
 from mlc.runtime.once import once
 
 _METH_FASTCALL_KEYWORDS = 0x82

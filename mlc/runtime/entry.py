@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from mlc.core.aligned import address
 from mlc.core.dtype import parse_dtype
 from mlc.core.errors import CodegenError
 from mlc.runtime import dispatch_ir, entry_ir, pool_ir
-from mlc.runtime.buffers import address
 from mlc.runtime.once import once
 from mlc.runtime.orc import Library
 from mlc.runtime.support import call_table, load_library, support

@@ -11,9 +11,9 @@ import pytest
 from runtime_programs import elementwise, matrix, pointers, program, subtract
 
 from mlc.codegen import target as target_module
+from mlc.core.aligned import aligned_bytes, aligned_empty
 from mlc.core.dtype import as_dtype, f16
 from mlc.core.errors import ArtifactError, CodegenError, DtypeError, ShapeError, UnsupportedError
-from mlc.runtime.buffers import aligned_bytes, aligned_empty
 from mlc.runtime.executable import ConstantSpec, Manifest, TensorSpec
 
 

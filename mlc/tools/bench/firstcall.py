@@ -71,9 +71,7 @@ def measure(name: str, workload_name: str, memory: bool = False, loaded: bool = 
     """First call, and, if asked for, the program's memory. `imported` is how long the process had needed to import the library."""
     workload = next(w for w in all_workloads() if w.name == workload_name)
     opened, library = _timed(LIBRARIES[name])
-    if name == "jax":
-        import jax
-        opened += _timed(jax.devices)[0]
+    opened += _timed(library.start)[0]
     if loaded:
         _load_compiler()
     function, args = bind(workload, library)

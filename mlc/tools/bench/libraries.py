@@ -32,7 +32,8 @@ def aligned(array: Any) -> np.ndarray:
 
 @dataclass
 class Library:
-    """`put` and `get` carry one array from and to NumPy; `wait` returns when a result is there."""
+    """`put` and `get` carry one array from and to NumPy; `wait` returns when a result is there; `start` brings up what else a library
+    needs before its first call."""
 
     xp: Any
     nn: Any
@@ -41,6 +42,7 @@ class Library:
     wait: Callable[[Any], Any] | None = None
     get: Callable[[Any], np.ndarray] = np.asarray
     forget: Callable[[], None] = lambda: None
+    start: Callable[[], Any] = lambda: None
     memory: Callable[[Callable, list[Any]], dict[str, float]] | None = None
 
 
@@ -111,7 +113,7 @@ def _jax() -> Library:
     def memory(function, args):
         # Constants that a function closes over are not in it; the caller adds them.
         return {"temp": float(function.lower(*args).compile().memory_analysis().temp_size_in_bytes)}
-    return Library(jnp, names, jax.jit, jnp.asarray, jax.block_until_ready, memory=memory)
+    return Library(jnp, names, jax.jit, jnp.asarray, jax.block_until_ready, memory=memory, start=jax.devices)
 
 
 def _torch() -> Library:

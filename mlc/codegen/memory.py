@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from math import gcd
 from typing import TYPE_CHECKING
 
-from mlc.codegen import halves
+from mlc.codegen import ahead, halves
 from mlc.codegen.builder import Builder, Value, memory_text, splat_text, vector_text
 from mlc.codegen.instructions import splat
 from mlc.core import dtype as dt
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 
 # What the memory plan, constants and our own outputs are aligned to. Arrays of users are only aligned to their elements.
 ALIGNMENT = 64
-
-# Arrays from this size on come from memory; loads ask for them so many bytes ahead.
-FAR_BYTES, READ_AHEAD = 1 << 25, 16 * 1024
-# The same for rows of tiles that are turned: the next block of a transpose lies there.
-TURNED_BYTES, TURNED_AHEAD = 1 << 23, 512
 
 # Up to this stride, loading everything and shuffling beats a load per lane.
 SHUFFLED_STRIDE = 4
@@ -91,8 +86,9 @@ def load(k: KernelEmitter, node: Expr) -> Value:
         elif down := _turned_loop(k, name, index, stride):
             text = _turned_load(k, level, buffer, index, down)
         elif stride in (1, -1):
-            if stride == 1 and active == lanes and buffer.role == "in" and buffer.nbytes >= FAR_BYTES and level == b.level:
-                _read_ahead(b, level, pointer, lanes * dtype.itemsize, _distance(k, index, dtype.itemsize))
+            far = stride == 1 and active == lanes and buffer.role == "in" and buffer.nbytes >= ahead.FAR_BYTES and level == b.level
+            if far and (distance := _distance(k, name, index, dtype.itemsize)):
+                ahead.ask(b, level, pointer, lanes * dtype.itemsize, distance)
             text = _vector_load(b, level, memory_text(dtype, 1), pointer, grain, lanes, active, stride)
         else:
             text = _strided_load(b, level, memory_text(dtype, 1), pointer, dtype.itemsize, lanes, active, stride)
@@ -102,18 +98,10 @@ def load(k: KernelEmitter, node: Expr) -> Value:
     return found
 
 
-def _distance(k: KernelEmitter, index: Affine, size: int) -> int:
-    """How many bytes ahead of a load lies what is worth asking for: in unrolled loops over rows, the next rows."""
+def _distance(k: KernelEmitter, name: str, index: Affine, size: int) -> int:
+    """How many bytes ahead of a load lies what is worth asking for: in unrolled loops over rows, the next rows; 0: another loop asks for it."""
     rows = (index.coefficient(var) * extent * size for var, extent in k.unrolled.items() if extent > 1 and index.coefficient(var))
-    return next(rows, READ_AHEAD)
-
-
-def _read_ahead(b: Builder, level: int, pointer: str, nbytes: int, distance: int) -> None:
-    """Ask for what lies some way ahead of a load: heavy loops don't see far enough to keep memory busy. Past the end it is no fault."""
-    b.declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
-    for line in range(0, nbytes, ALIGNMENT):
-        ahead = b.emit(level, f"getelementptr i8, ptr {pointer}, i64 {distance + line}")
-        b.effect(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
+    return next(rows, k.ahead.get(name, ahead.READ_AHEAD))
 
 
 def _vector_load(b: Builder, level: int, scalar: str, pointer: str, grain: int, lanes: int, active: int, stride: int) -> str:
@@ -190,8 +178,8 @@ def _turned_load(k: KernelEmitter, level: int, buffer: Buffer, index: Affine, do
         rows = []
         for i in range(lane.active):
             row, grain, _ = _address(k, buffer, index, first - here + i * stride)
-            if buffer.role == "in" and buffer.nbytes >= TURNED_BYTES and level == b.level:
-                _read_ahead(b, level, row, side * buffer.dtype.itemsize, TURNED_AHEAD)
+            if buffer.role == "in" and buffer.nbytes >= ahead.TURNED_BYTES and level == b.level:
+                ahead.ask(b, level, row, side * buffer.dtype.itemsize, ahead.TURNED_AHEAD)
             rows.append(_vector_load(b, level, scalar, row, grain, side, count, 1))
         rows += ["zeroinitializer"] * (side - lane.active)
         found = b.tables[level][key] = _transpose(b, level, vector_text(scalar, side), rows, min(side, max(1, 16 // buffer.dtype.itemsize)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 
-from mlc.codegen import halves, memory
+from mlc.codegen import ahead, halves, memory
 from mlc.codegen.builder import Builder, Phi, Value, type_text
 from mlc.codegen.instructions import instruction, splat
 from mlc.codegen.lanes import Index, Lane, last_lanes
@@ -40,6 +40,7 @@ class KernelEmitter:
         self.version: dict[str, int] = {}
         self.dirty: dict[str, int] = {}
         self.unrolled_at = 0  # the level of the innermost of them
+        self.ahead: dict[str, int] = {}  # how far ahead the open vector loop asks for a buffer, where that is not the usual distance
         # What steps of an unrolled loop store between each other's lanes, until the last one; not into buffers that are loaded.
         self.pending: dict[int, list[str]] = {}
         self._orders: dict[Expr, list[Expr]] = {}
@@ -51,6 +52,11 @@ class KernelEmitter:
         """The buffers that the kernel loads."""
         roots = [root for s in walk(self.kernel.body) for root in statement_roots(s)]
         return frozenset(e.attr[0] for e in ex.topological(roots) if e.op == "load")
+
+    @functools.cached_property
+    def rows_read_again(self) -> dict[int, dict[str, int]]:
+        """Vector loops that read a row which others read too."""
+        return ahead.rows_read_again(self.kernel.body, self.buffers)
 
     # ------------------------------------------------------------------ expressions
     def value(self, root: Expr) -> Value:
@@ -234,6 +240,7 @@ class KernelEmitter:
         if self.lane is not None:
             raise CodegenError(f"kernel {self.kernel.name}: vector loop {stmt.var} inside vector loop {self.lane.var}")
         width, (blocks, rest) = stmt.width, divmod(stmt.extent, stmt.width)
+        self.ahead = self.rows_read_again.get(id(stmt), {})
         if blocks:
             self.lane = Lane(stmt.var, width, width, width)
             if blocks == 1:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import struct
+from collections.abc import Callable
 
 from mlc.codegen.target import Target
 from mlc.core import dtype as dt
@@ -169,6 +170,19 @@ class Builder:
             self.declare(full, type_, ", ".join([type_] * len(operands)) + (", i1" if extra else ""))
         given = ", ".join([f"{type_} {operand}" for operand in operands])
         return self.emit(level, f"call {type_} @{full}({given}{', i1 ' + extra if extra else ''})")
+
+    def either(self, condition: str, type_: str, usual: Callable[[], str], other: Callable[[], str]) -> str:
+        """A value computed here in one of two ways, which only emit: nothing behind may use what they compute on the way."""
+        self.serial += 1
+        serial, found = self.serial, []
+        self.effect(f"br i1 {condition}, label %usual{serial}, label %other{serial}")
+        for label, way in (("usual", usual), ("other", other)):
+            self.lines[-1].append(f"{label}{serial}:")
+            found.append(way())
+            self.effect(f"br label %joined{serial}")
+        self.block = f"joined{serial}"
+        self.lines[-1].append(f"{self.block}:")
+        return self.emit(self.level, f"phi {type_} [ {found[0]}, %usual{serial} ], [ {found[1]}, %other{serial} ]")
 
     # ------------------------------------------------------------------ loops
     def open_loop(self, phis: list[Phi], first: str, limit: str, step: int) -> Loop:

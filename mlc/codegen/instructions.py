@@ -10,7 +10,7 @@ import struct
 import zlib
 from collections.abc import Callable, Sequence
 
-from mlc.codegen import halves
+from mlc.codegen import halves, quotient
 from mlc.codegen.builder import Builder, Value, constant_text, splat_text, type_text, vector_text
 from mlc.core import dtype as dt
 from mlc.core.dtype import DType
@@ -78,6 +78,9 @@ def instruction(b: Builder, op: str, dtype: DType, args: Sequence[Value]) -> Val
     table = b.tables[level]
     found = table.get(key)
     if found is not None:
+        return found
+    if op == "div" and quotient.applies(b, dtype, *args):
+        found = table[key] = quotient.by_invariant(b, *args)
         return found
     if lanes > 1:
         args = [a if a.lanes == lanes or (op == "table" and a.const is not None) else splat(b, a, lanes) for a in args]

@@ -15,6 +15,8 @@ from mlc.loop.ir import Buffer, For, Stmt, statement_roots
 
 # Arrays from this size on come from memory; loads ask for them so many bytes ahead.
 FAR_BYTES, READ_AHEAD = 1 << 25, 8 * 1024
+# Rows that are read again and again are asked for from here on, where they come from L3: their loops have the time for it.
+ROWS_FAR_BYTES = 1 << 20
 # The same for rows of tiles that are turned: the next block of a transpose lies there.
 TURNED_BYTES, TURNED_AHEAD = 1 << 23, 512
 # Rows up to this size are in L1 when they are read again.
@@ -34,10 +36,10 @@ def ask(b: Builder, level: int, pointer: str, nbytes: int, distance: int) -> Non
 
 
 def rows_read_again(body: Sequence[Stmt], buffers: dict[str, Buffer]) -> dict[int, dict[str, int]]:
-    """For vector loops (by `id`) the far buffers whose rows several loops of one body read: how far ahead to ask for what follows, in the
+    """For vector loops (by `id`) the larger buffers whose rows several loops of one body read: how far ahead to ask for what follows, in the
     last of them; 0 in the others."""
     found: dict[int, dict[str, int]] = {}
-    _visit(body, {name: b.dtype.itemsize for name, b in buffers.items() if b.role == "in" and b.nbytes >= FAR_BYTES}, found)
+    _visit(body, {name: b.dtype.itemsize for name, b in buffers.items() if b.role == "in" and b.nbytes >= ROWS_FAR_BYTES}, found)
     return found
 
 

@@ -86,7 +86,7 @@ def load(k: KernelEmitter, node: Expr) -> Value:
         elif down := _turned_loop(k, name, index, stride):
             text = _turned_load(k, level, buffer, index, down)
         elif stride in (1, -1):
-            far = stride == 1 and active == lanes and buffer.role == "in" and buffer.nbytes >= ahead.FAR_BYTES and level == b.level
+            far = stride == 1 and active == lanes and buffer.role == "in" and level == b.level
             if far and (distance := _distance(k, name, index, dtype.itemsize)):
                 ahead.ask(b, level, pointer, lanes * dtype.itemsize, distance)
             text = _vector_load(b, level, memory_text(dtype, 1), pointer, grain, lanes, active, stride)
@@ -99,9 +99,10 @@ def load(k: KernelEmitter, node: Expr) -> Value:
 
 
 def _distance(k: KernelEmitter, name: str, index: Affine, size: int) -> int:
-    """How many bytes ahead of a load lies what is worth asking for: in unrolled loops over rows, the next rows; 0: another loop asks for it."""
-    rows = (index.coefficient(var) * extent * size for var, extent in k.unrolled.items() if extent > 1 and index.coefficient(var))
-    return next(rows, k.ahead.get(name, ahead.READ_AHEAD))
+    """How many bytes ahead of a load lies what is worth asking for: in unrolled loops over rows, the next rows. 0: nothing, or another loop asks."""
+    far = k.buffers[name].nbytes >= ahead.FAR_BYTES
+    rows = [index.coefficient(var) * extent * size for var, extent in k.unrolled.items() if far and extent > 1 and index.coefficient(var)]
+    return rows[0] if rows else k.ahead.get(name, ahead.READ_AHEAD if far else 0)
 
 
 def _vector_load(b: Builder, level: int, scalar: str, pointer: str, grain: int, lanes: int, active: int, stride: int) -> str:

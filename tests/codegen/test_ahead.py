@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from mlc.codegen.ahead import READ_AHEAD, ROW_BYTES
+from mlc.codegen.ahead import READ_AHEAD, ROW_BYTES, ROWS_FAR_BYTES
 from mlc.codegen.module import emit_module
 from mlc.codegen.target import get_target
 from mlc.loop.text import parse_kernel
@@ -30,7 +30,7 @@ def asked(rows, columns, second, first="%a0[{c}*i + j]"):
   }}
 }}
 """.replace("{c}", str(columns))
-    lines = emit_module([(parse_kernel(text), [(0, 0), (1, 0)])], get_target("golden-v3")).split("fsub", 1)
+    lines = emit_module([(parse_kernel(text), [(0, 0), (1, 0)])], get_target("golden-v3")).text.split("fsub", 1)
     split = lines[0].rindex("loop")
     return [sorted(map(int, re.findall(r"getelementptr i8, ptr %\w+, i64 (\d+)", part))) for part in (lines[0][:split], lines[0][split:])]
 
@@ -52,5 +52,10 @@ def test_a_loop_whose_row_no_other_reads_lane_by_lane_asks_itself(second):
     assert asked(1 << 13, 1024, second)[0] == [READ_AHEAD]
 
 
-def test_small_arrays_are_not_asked_for():
-    assert asked(1 << 10, 1024, "%a0[{c}*i + k]") == [[], []]
+def test_rows_read_again_are_asked_for_where_they_come_from_l3():
+    assert asked(ROWS_FAR_BYTES >> 12, 1024, "%a0[{c}*i + k]") == [[], [READ_AHEAD]]
+    assert asked((ROWS_FAR_BYTES >> 12) - 1, 1024, "%a0[{c}*i + k]") == [[], []]
+
+
+def test_rows_read_once_are_asked_for_where_they_come_from_memory():
+    assert asked(1 << 12, 1024, "1.0") == [[], []]

@@ -74,7 +74,7 @@ def text(target, divisor, width=32):
     }}
   }}
 }}
-"""), [(0, 0), (1, 0), (2, 0)])], get_target(target))
+"""), [(0, 0), (1, 0), (2, 0)])], get_target(target)).text
 
 
 @pytest.mark.skipif("native" not in runnable_targets() or not get_target("native").avx512, reason="needs registers of 512 bits")

@@ -99,10 +99,16 @@ def load(k: KernelEmitter, node: Expr) -> Value:
 
 
 def _distance(k: KernelEmitter, name: str, index: Affine, size: int) -> int:
-    """How many bytes ahead of a load lies what is worth asking for: in unrolled loops over rows, the next rows. 0: nothing, or another loop asks."""
+    """How many bytes ahead of a load lies what is worth asking for; 0: nothing, or another loop asks for it."""
     far = k.buffers[name].nbytes >= ahead.FAR_BYTES
     rows = [index.coefficient(var) * extent * size for var, extent in k.unrolled.items() if far and extent > 1 and index.coefficient(var)]
-    return rows[0] if rows else k.ahead.get(name, ahead.READ_AHEAD if far else 0)
+    usual = k.ahead.get(name, ahead.READ_AHEAD if far else 0)
+    if rows or not usual:
+        return rows[0] if rows else 0
+    # Pieces of rows that lie apart: what comes next is not what lies behind them.
+    steps = [(at.value.level, abs(c) * at.step * size) for var, c in index.terms if var != k.lane.var and (at := k.indices[var]).value]
+    piece = k.piece * size
+    return max(steps)[1] * (usual // piece) if steps and piece <= usual and max(steps)[1] > piece else usual
 
 
 def _vector_load(b: Builder, level: int, scalar: str, pointer: str, grain: int, lanes: int, active: int, stride: int) -> str:

@@ -40,7 +40,8 @@ class KernelEmitter:
         self.version: dict[str, int] = {}
         self.dirty: dict[str, int] = {}
         self.unrolled_at = 0  # the level of the innermost of them
-        self.ahead: dict[str, int] = {}  # how far ahead the open vector loop asks for a buffer, where that is not the usual distance
+        self.piece = 0  # the extent of the open vector loop
+        self.ahead: dict[str, int] = {}  # how far ahead it asks for a buffer, where that is not the usual distance
         # What steps of an unrolled loop store between each other's lanes, until the last one; not into buffers that are loaded.
         self.pending: dict[int, list[str]] = {}
         self._orders: dict[Expr, list[Expr]] = {}
@@ -240,7 +241,7 @@ class KernelEmitter:
         if self.lane is not None:
             raise CodegenError(f"kernel {self.kernel.name}: vector loop {stmt.var} inside vector loop {self.lane.var}")
         width, (blocks, rest) = stmt.width, divmod(stmt.extent, stmt.width)
-        self.ahead = self.rows_read_again.get(id(stmt), {})
+        self.ahead, self.piece = self.rows_read_again.get(id(stmt), {}), stmt.extent
         if blocks:
             self.lane = Lane(stmt.var, width, width, width)
             if blocks == 1:

@@ -59,3 +59,20 @@ def test_rows_read_again_are_asked_for_where_they_come_from_l3():
 
 def test_rows_read_once_are_asked_for_where_they_come_from_memory():
     assert asked(1 << 12, 1024, "1.0") == [[], []]
+
+
+def test_of_pieces_of_rows_that_lie_apart_the_next_ones_are_asked_for():
+    def distances(columns, pitch, rows=1 << 12):
+        text = f"""loops @pieces(%a0: f32[{rows * pitch}] in, %o0: f32[{rows * columns}] out) {{
+  for i in {rows} {{
+    vector(16) j in {columns} {{
+      %o0[{columns}*i + j] = %a0[{pitch}*i + j]
+    }}
+  }}
+}}
+"""
+        found = emit_module([(parse_kernel(text), [(0, 0), (1, 0)])], get_target("golden-v3")).text
+        return list(map(int, re.findall(r"getelementptr i8, ptr %\w+, i64 (\d+)", found)))
+    assert distances(READ_AHEAD // 4, 4096) == [4 * 4096]
+    assert distances(READ_AHEAD // 8, 4096) == [2 * 4 * 4096]
+    assert distances(1 << 12, 1 << 12) == distances(1 << 11, 1 << 11, 1 << 13) == distances(1 << 12, 1 << 13) == [READ_AHEAD]

@@ -17,7 +17,7 @@ from mlc.loop.ir import Buffer, For, Stmt, statement_roots
 FAR_BYTES, READ_AHEAD = 1 << 25, 8 * 1024
 # Rows that are read again and again are asked for from here on, where they come from L3: their loops have the time for it.
 ROWS_FAR_BYTES = 1 << 20
-# The same for rows of tiles that are turned: the next block of a transpose lies there.
+# The same for rows of tiles that are turned: later blocks of a transpose lie there. Into L2: rows at a power of two of bytes share sets of L1.
 TURNED_BYTES, TURNED_AHEAD = 1 << 23, 512
 # Rows up to this size are in L1 when they are read again.
 ROW_BYTES = 16 * 1024
@@ -27,12 +27,12 @@ LINE = 64
 Place = tuple[str, Affine]
 
 
-def ask(b: Builder, level: int, pointer: str, nbytes: int, distance: int) -> None:
-    """Ask for `nbytes` some way ahead of a load."""
+def ask(b: Builder, level: int, pointer: str, nbytes: int, distance: int, cache: int = 1) -> None:
+    """Ask for `nbytes` some way ahead of a load, into the first or the second cache."""
     b.declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
     for line in range(0, nbytes, LINE):
         ahead = b.emit(level, f"getelementptr i8, ptr {pointer}, i64 {distance + line}")
-        b.effect(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
+        b.effect(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 {4 - cache}, i32 1)")
 
 
 def rows_read_again(body: Sequence[Stmt], buffers: dict[str, Buffer]) -> dict[int, dict[str, int]]:

@@ -186,7 +186,7 @@ def _turned_load(k: KernelEmitter, level: int, buffer: Buffer, index: Affine, do
         for i in range(lane.active):
             row, grain, _ = _address(k, buffer, index, first - here + i * stride)
             if buffer.role == "in" and buffer.nbytes >= ahead.TURNED_BYTES and level == b.level:
-                ahead.ask(b, level, row, side * buffer.dtype.itemsize, ahead.TURNED_AHEAD)
+                ahead.ask(b, level, row, side * buffer.dtype.itemsize, ahead.TURNED_AHEAD, 2)
             rows.append(_vector_load(b, level, scalar, row, grain, side, count, 1))
         rows += ["zeroinitializer"] * (side - lane.active)
         found = b.tables[level][key] = _transpose(b, level, vector_text(scalar, side), rows, min(side, max(1, 16 // buffer.dtype.itemsize)))

@@ -16,10 +16,11 @@ from mlc.kernel.ir import Axis, Stage
 TILE = 16
 # Longer formulas would be written 16 times a tile; they read the transposed tile from scratch instead.
 INLINE_WEIGHT = 12
-# Bytes along the block axis of a transpose: whole output rows where they stay in cache, whole input rows where they do not.
-ROW_BLOCK, COLUMN_BLOCK = 512, 1024
-# Through scratch: bytes of input rows in a block; and of output rows and input rows past the caches. No more elements than this.
-STAGED_BLOCK, FAR_ROW_BLOCK, FAR_STAGED_BLOCK, LONGEST = 256, 256, 512, 128
+# Bytes of output rows in a block of a transpose.
+ROW_BLOCK = 512
+# Through scratch: bytes of input rows in a block; and of both past the caches, where blocks are so small that a core still stores one while it
+# turns the next. No more elements than this.
+STAGED_BLOCK, FAR_BLOCK, LONGEST = 256, 128, 128
 # Rows that are a multiple of so many bytes apart share so few cache sets that a tile's rows push each other out.
 SET_PERIOD = 2048
 # Up to so many stored elements of neighbouring lanes are interleaved in registers.
@@ -116,11 +117,10 @@ def transpose_schedule(stage: Stage, lanes: int, weight: int, streamed: bool) ->
     size = max(p.value.dtype.itemsize for p in stage.puts)
     def steps(nbytes: int) -> int:
         return max(side, min(LONGEST, nbytes // size))
-    if _rows_collide(stage, turned, streamed):
-        block, staged = (FAR_ROW_BLOCK, FAR_STAGED_BLOCK) if streamed else (ROW_BLOCK, STAGED_BLOCK)
+    if streamed or _rows_collide(stage, turned):
+        block, staged = (FAR_BLOCK, FAR_BLOCK) if streamed else (ROW_BLOCK, STAGED_BLOCK)
         return TransposeSchedule(turned[0], side, axis, side, axis, steps(block), steps(staged))
-    block_axis, block = (turned[0], COLUMN_BLOCK) if streamed else (axis, ROW_BLOCK)
-    return TransposeSchedule(turned[0], side, axis, side, block_axis, max(side, block // size), side if weight > INLINE_WEIGHT else 0)
+    return TransposeSchedule(turned[0], side, axis, side, axis, max(side, ROW_BLOCK // size), side if weight > INLINE_WEIGHT else 0)
 
 
 def interleaved_axis(stage: Stage) -> str:
@@ -135,13 +135,12 @@ def interleaved_axis(stage: Stage) -> str:
     return turned[0] if alike else ""
 
 
-def _rows_collide(stage: Stage, turned: Axis, streamed: bool) -> bool:
-    """Whether the rows of a tile lie in few cache sets, as stored or, where they are in cache, as loaded."""
+def _rows_collide(stage: Stage, turned: Axis) -> bool:
+    """Whether the rows of a tile lie in few cache sets, as stored or as loaded."""
     last, values = stage.axes[-1][0], [put.value for put in stage.puts]
     pitches = [put.index.coefficient(turned[0]) * put.value.dtype.itemsize for put in stage.puts]
-    if not streamed:
-        pitches += [e.attr[1].coefficient(last) * e.dtype.itemsize for e in ex.topological(values)
-                    if e.op == "load" and e.attr[1].coefficient(turned[0]) == 1]
+    pitches += [e.attr[1].coefficient(last) * e.dtype.itemsize for e in ex.topological(values)
+                if e.op == "load" and e.attr[1].coefficient(turned[0]) == 1]
     return turned[1] >= TILE and any(pitch and pitch % SET_PERIOD == 0 for pitch in pitches)
 
 

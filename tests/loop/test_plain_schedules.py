@@ -1,5 +1,6 @@
 """Transposes by tiles, sums that stream over rows, and stores past the caches: right values, the interpreters' bits, odd tails."""
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -107,6 +108,21 @@ def test_a_transpose_is_scheduled_by_tiles_and_a_copy_is_not():
 @pytest.mark.parametrize("rows,columns,staged", ((1024, 1024, 64), (1024, 1000, 64), (1000, 1024, 64), (1000, 776, 0), (128, 128, 0)))
 def test_rows_that_share_cache_sets_go_through_scratch(rows, columns, staged):
     assert schedule_for(transposing(rows, columns, dt.f32), 64, 32).stages[0].staged == staged
+
+
+@pytest.mark.parametrize("rows,columns", ((4096, 2048), (3000, 3000)))
+@pytest.mark.parametrize("dtype,side", ((dt.f32, 32), (dt.f64, 16)), ids=str)
+def test_transposes_stored_past_the_caches_go_through_small_blocks_of_scratch(rows, columns, dtype, side):
+    schedule = schedule_for(transposing(rows, columns, dtype), 64, 32)
+    assert schedule.streams and (schedule.stages[0].block, schedule.stages[0].staged) == (side, side)
+
+
+def test_rows_that_are_turned_are_asked_for_in_the_second_cache():
+    def asked(rows):
+        loops = lower(transposing(rows, 2048, dt.f32), Schedule((TransposeSchedule("i", 16, "j", 16, "j", 32, 32),)))
+        text = emit_module([(loops, [(0, 0), (1, 0)])], get_target("native")).text
+        return set(re.findall(r"call void @llvm.prefetch.p0\(ptr %\w+, i32 0, i32 (\d), i32 1\)", text))
+    assert asked(1024) == {"2"} and asked(1008) == set()
 
 
 def test_scratch_rows_of_a_transpose_are_no_power_of_two_apart():

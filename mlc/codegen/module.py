@@ -12,8 +12,10 @@ from mlc.codegen.builder import Value, type_text
 from mlc.codegen.memory import ALIGNMENT
 from mlc.codegen.statements import KernelEmitter
 from mlc.codegen.target import Target
+from mlc.core import options
 from mlc.core.dataclass import dataclass
 from mlc.loop.ir import Buffer, For, LoopKernel
+from mlc.loop.work import work
 
 # (slot in the array of pointers that a call gets, byte offset)
 Place = tuple[int, int]
@@ -21,6 +23,8 @@ Place = tuple[int, int]
 POISON = "mlc_poison"
 
 STACK_SCRATCH_LIMIT = 32 * 1024
+# Loops of less work, some 20 us, are over before a thread that sleeps would be awake.
+SHORT_WORK = 1 << 17
 
 
 def stack_scratch(kernel: LoopKernel) -> bool:
@@ -41,10 +45,16 @@ def worker_scratch(kernel: LoopKernel) -> int:
     return sum(-(-b.nbytes // ALIGNMENT) * ALIGNMENT for b in kernel.buffers if b.role == "scratch")
 
 
+def _loop_bytes(kernel: LoopKernel, loop: For) -> int:
+    """What the pool is told of a parallel loop: the scratch that a worker needs, and one more where it is short. Where everything is to be
+    shared (fork_us=0), no loop is."""
+    return worker_scratch(kernel) | (int(options.get("fork_us")) > 0 and work((loop,)) < SHORT_WORK)
+
+
 @dataclass(frozen=True)
 class Step:
     """A call of a kernel: the function's name; how many iterations its parallel loop has (0: it is called once) and the scratch that a
-    worker needs for them; the places that its context starts with, and the numbers that follow them."""
+    worker needs for them, one more if it is short; the places that its context starts with, and the numbers that follow them."""
 
     function: str
     extent: int
@@ -111,7 +121,7 @@ class _Functions:
         emitter.body(kernel.body)
         if self.whole and self.texts:
             (loop,) = kernel.body
-            self.loop = loop.extent, worker_scratch(kernel)
+            self.loop = loop.extent, _loop_bytes(kernel, loop)
             return
         own = self._allocas([b for b in kernel.buffers if b not in self.placed])
         inner = f"  %inner = alloca [{self.context} x i64], align {ALIGNMENT}\n" if self.context else ""
@@ -150,7 +160,7 @@ class _Functions:
             place = b.emit(b.level, f"getelementptr i64, ptr %inner, i64 {i}")
             b.effect(f"store {type_} {operand}, ptr {place}, align 8")
         b.declare("mlc_parallel", "void", "ptr, ptr, i64, i64")
-        b.effect(f"call void @mlc_parallel(ptr @{name}, ptr %inner, i64 {loop.extent}, i64 {worker_scratch(self.kernel)})")
+        b.effect(f"call void @mlc_parallel(ptr @{name}, ptr %inner, i64 {loop.extent}, i64 {_loop_bytes(self.kernel, loop)})")
         self.context = max(self.context, len(types), 1)
 
     def _arguments(self, types: Sequence[str], names: Sequence[str], given: Sequence[Buffer]) -> str:

@@ -33,9 +33,14 @@ def fork_seconds() -> float:
     return int(options.get("fork_us")) * 1e-6
 
 
-def block_count(seconds: float) -> int:
-    """How many blocks work of this length is cut into: none too short to be worth handing out."""
-    least = fork_seconds() / 8
+def split_seconds() -> float:
+    """Estimated time from which work is worth splitting up: it becomes two kernels, and more code."""
+    return 8 * fork_seconds()
+
+
+def block_count(seconds: float, short: float = 1.0) -> int:
+    """How many blocks work of this length is cut into: none too short to be worth handing out, or walking over: `short` of what is worth sharing."""
+    least = fork_seconds() * short
     return BLOCKS if seconds >= BLOCKS * least else max(2, int(seconds / least))
 
 
@@ -63,7 +68,7 @@ def _choose(cuts: Sequence[tuple[Axis, int]], seconds: float) -> tuple[Parallel,
     """The first axis with enough blocks, else the one with the most, and how many it has."""
     best, most = ("", 0), 1
     for (axis, extent), multiple in cuts:
-        size = block_size(extent, block_count(seconds), multiple) if multiple else 1
+        size = block_size(extent, block_count(seconds, 0.5), multiple) if multiple else 1
         count = -(-extent // size) if size else 1
         if count > most:
             best, most = (axis, size), count
@@ -75,7 +80,7 @@ def _choose(cuts: Sequence[tuple[Axis, int]], seconds: float) -> tuple[Parallel,
 def dot_block(extent: int, count: int, multiple: int, tile: int, least: float, much: bool) -> int:
     """Iterations of a block, for some `count` blocks or down to half as many: those that two threads are through with first, then four, then
     eight. What is left over runs on one thread, after the blocks. The last tile of a block is narrower than the others, but takes as long as
-    `least` iterations. Tiles are code: unless there is `much` to do, those with the fewest come first. 0 if there are no two blocks."""
+    `least` iterations. Tiles are code: unless there is `much` to do, one more has to gain a seventh at least. 0 if there are no two blocks."""
     def cost(some: int) -> float:
         return some // tile * tile + (max(some % tile, least) if some % tile else 0)
 
@@ -83,12 +88,12 @@ def dot_block(extent: int, count: int, multiple: int, tile: int, least: float, m
         full, rest = divmod(extent, size)
         return -(-full // threads) * cost(size) + cost(rest)
 
-    def tiles(size: int) -> int:
-        return sum((part >= tile) + (part % tile > 0) for part in (size, extent % size))
+    def weight(size: int) -> float:
+        return 1.0 if much else 1.0 + 0.25 * sum((part >= tile) + (part % tile > 0) for part in (size, extent % size))
     shares = [extent // blocks for blocks in range(count, max(count // 2, 1), -1)]
     sizes = {-(-share // multiple) * multiple for share in shares} | {share // tile * tile for share in shares if tile % multiple == 0}
     return min((size for size in sizes if 0 < size < extent), default=0, key=lambda size: (
-        0 if much else tiles(size), *(until(size, threads) for threads in (2, 4, 8)), -size))
+        until(size, 2) * weight(size), until(size, 4), until(size, 8), -size))
 
 
 def _choose_dot(dot: Dot, plan: object, seconds: float) -> tuple[Parallel, int]:

@@ -19,7 +19,7 @@ from mlc.core.dims import TensorType
 from mlc.kernel.axes import place_axis
 from mlc.kernel.cost import stage_cost
 from mlc.kernel.ir import Kernel, KernelGraph, Param, Put, Reduce, Stage
-from mlc.kernel.parallel import block_count, block_size, fork_seconds
+from mlc.kernel.parallel import block_count, block_size, split_seconds
 
 # So many elements make a block worth starting.
 LEAST_BLOCK = 32
@@ -88,7 +88,7 @@ def split_kernel(kernel: Kernel) -> Kernel:
         found = None
         if not kernel.rows and isinstance(stage, Stage) and stage.over and stage.reduces:
             seconds, kept = stage_cost(kernel, stage).seconds, math.prod(e for _, e in stage.axes)
-            if seconds >= fork_seconds() and kept and kept < 4 * math.prod(e for _, e in stage.over):
+            if seconds >= split_seconds() and kept and kept < 4 * math.prod(e for _, e in stage.over):
                 found = _split_stage(stage, seconds, variables, buffers)
         stages += found[0] if found else [stage]
         params += found[1] if found else []

@@ -18,7 +18,7 @@ from mlc.core.dims import TensorType
 from mlc.kernel.axes import rebase, stage_parts
 from mlc.kernel.cost import stage_cost
 from mlc.kernel.ir import Axis, Dot, Kernel, KernelGraph, Param, Put, Reduce, Stage, Step, Value
-from mlc.kernel.parallel import BLOCKS, fork_seconds
+from mlc.kernel.parallel import BLOCKS, split_seconds
 from mlc.kernel.tiling import dot_chunk
 
 # A result of more elements has enough to share out, and shallower sums too little to split.
@@ -38,7 +38,7 @@ def block_of(kernel: Kernel) -> int:
     if dot.panels or chunks < LEAST_CHUNKS or not 0 < rows * columns <= MOST_KEPT or depth < LEAST_RATIO * max(rows, columns):
         return 0
     blocks = max(LEAST_CHUNKS, min(BLOCKS, (rows + columns) * depth // (SMALL * rows * columns)))
-    return chunk * -(-chunks // blocks) if stage_cost(kernel, dot).seconds >= fork_seconds() else 0
+    return chunk * -(-chunks // blocks) if stage_cost(kernel, dot).seconds >= split_seconds() else 0
 
 
 def _used(kernel: Kernel, stage: Stage | Dot) -> tuple[Param, ...]:

@@ -3,6 +3,9 @@
 `scratch` is null on the caller's thread, which has memory of its own (the program's arena); on a worker it is 64-byte-aligned
 memory of at least `bytes` bytes that no other thread uses. It is kept, and grows by need.
 
+`bytes` is a multiple of 64; one more says that the loop is short. Waking a thread takes longer than a short loop, so those share with whoever is
+awake; only after a number of them without anyone, as in a burst of calls, are the sleepers worth waking.
+
 The caller works too. Each thread has its own range of chunks, the same for loops of the same length (so that data stays in
 its core's cache), and takes over those of others when it is through, so a worker that wakes late costs nothing but its
 help. Workers are native threads (no Python in them) that look for work some thousand times and then sleep. Whoever finds
@@ -22,6 +25,7 @@ EXPORTS = ("mlc_parallel", "mlc_threads_reset", "mlc_wanted", "mlc_started")
 
 CHUNKS_PER_THREAD = 4   # more even out unequal chunks, fewer cost less
 SPINS = 2000            # about 30 us
+PATIENCE = 64           # short loops that run alone before one wakes who sleeps
 MOST_THREADS = 256
 
 _PAUSE = {"x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
@@ -45,6 +49,7 @@ _TEXT = """
 @mlc_busy = internal global i32 0, align 64
 @mlc_sleepers = internal global i32 0, align 64
 @mlc_signal = internal global i32 0, align 4
+@mlc_alone = internal global i64 0, align 64
 @mlc_wanted = global i32 1, align 64
 @mlc_started = global i32 0, align 4
 @mlc_mutex = internal global [16 x i64] zeroinitializer, align 64
@@ -260,15 +265,43 @@ done:
   ret i1 %all
 }
 
-define void @mlc_parallel(ptr %fn, ptr %ctx, i64 %n, i64 %bytes) nounwind {
+; Whether a short loop runs alone: all workers sleep (or there are none yet), and it is not yet time to wake them.
+define internal i1 @mlc_stays_alone() nounwind {
 entry:
+  %started = load i32, ptr @mlc_started, align 4
+  %asleep = load atomic i32, ptr @mlc_sleepers monotonic, align 4
+  %awake = icmp slt i32 %asleep, %started
+  br i1 %awake, label %shared, label %count
+count:
+  %before = load atomic i64, ptr @mlc_alone monotonic, align 8
+  %loops = add i64 %before, 1
+  %patient = icmp ult i64 %loops, PATIENCE
+  br i1 %patient, label %alone, label %shared
+alone:
+  store atomic i64 %loops, ptr @mlc_alone monotonic, align 8
+  ret i1 true
+shared:
+  store atomic i64 0, ptr @mlc_alone monotonic, align 8
+  ret i1 false
+}
+
+define void @mlc_parallel(ptr %fn, ptr %ctx, i64 %n, i64 %given) nounwind {
+entry:
+  %marked = and i64 %given, 1
+  %bytes = xor i64 %given, %marked
+  %short = icmp ne i64 %marked, 0
   %wanted = load atomic i32, ptr @mlc_wanted monotonic, align 4
   %threads = sext i32 %wanted to i64
   %workers = sub i64 %threads, 1
   %pooled = icmp sgt i64 %workers, 0
   %splittable = icmp sgt i64 %n, 1
   %worthwhile = and i1 %pooled, %splittable
-  br i1 %worthwhile, label %claim, label %alone
+  br i1 %worthwhile, label %weigh, label %alone
+weigh:
+  br i1 %short, label %hesitate, label %claim
+hesitate:
+  %stays = call i1 @mlc_stays_alone()
+  br i1 %stays, label %alone, label %claim
 claim:
   %swap = cmpxchg ptr @mlc_busy, i32 0, i32 1 acquire monotonic, align 4
   %mine = extractvalue { i32, i1 } %swap, 1
@@ -320,7 +353,13 @@ shared.all:
   fence seq_cst
   %asleep = load atomic i32, ptr @mlc_sleepers seq_cst, align 4
   %anyone = icmp sgt i32 %asleep, 0
-  br i1 %anyone, label %wake, label %work
+  br i1 %anyone, label %consider, label %work
+consider:
+  %there = load i32, ptr @mlc_started, align 4
+  %none.awake = icmp sge i32 %asleep, %there
+  %long = xor i1 %short, true
+  %worth.waking = or i1 %long, %none.awake
+  br i1 %worth.waking, label %wake, label %work
 wake:
   %locked = call i32 @pthread_mutex_lock(ptr @mlc_mutex)
   %signalled = atomicrmw add ptr @mlc_signal, i32 1 monotonic, align 4
@@ -358,7 +397,8 @@ def text(arch: str) -> str:
     declaration, call = _PAUSE.get(arch, ("", ""))
     keep = "".join(f"  %fault{number} = call i32 @sigdelset(ptr %mask, i32 {number})\n" for number in _FAULTS)
     replacements = {"PAUSE_DECLARATION": declaration, "PAUSE_CALL": call, "KEEP_FAULTS": keep, "SET_MASK": str(_SET_MASK),
-                    "SPINS": str(SPINS), "MOST_THREADS": str(MOST_THREADS), "WORD_BYTES": str(64 * MOST_THREADS), "CHUNKS": str(CHUNKS_PER_THREAD)}
+                    "SPINS": str(SPINS), "MOST_THREADS": str(MOST_THREADS), "WORD_BYTES": str(64 * MOST_THREADS), "CHUNKS": str(CHUNKS_PER_THREAD),
+                    "PATIENCE": str(PATIENCE)}
     result = _TEXT
     for name, value in replacements.items():
         result = result.replace(name, value)

@@ -12,6 +12,7 @@ from mlc.codegen.target import compile_object, get_target
 from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.affine import Affine, variable
+from mlc.core.options import options
 from mlc.loop.ir import Buffer, For, LoopKernel, Store, load
 
 I, J = variable("i"), variable("j")
@@ -91,7 +92,7 @@ def test_outermost_parallel_loops_are_functions_over_a_range():
     kernel = LoopKernel("k", (Buffer("x", dt.f32, 6, "in"), Buffer("o", dt.f32, 6, "out")), (body, body))
     text = text_of(kernel)
     assert len(re.findall(r"define internal void @k0\.parallel\d\(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch\)", text)) == 2
-    assert text.count("i64 6, i64 0)") == 2
+    assert text.count("i64 6, i64 1)") == 2
 
 
 def test_a_kernel_that_is_one_parallel_loop_is_one_function():
@@ -99,7 +100,11 @@ def test_a_kernel_that_is_one_parallel_loop_is_one_function():
     given = Buffer("x", dt.f32, 6, "in"), Buffer("o", dt.f32, 6, "out")
     assert re.findall(r"define .*?@([\w.]+)", text_of(LoopKernel("k", given, (body,)))) == ["k0"]
     (step,) = emit_module([(LoopKernel("k", given, (body,)), [(0, 0), (1, 0)])], GOLDEN).steps
-    assert (step.function, step.extent, step.scratch) == ("k0", 6, 0)
+    assert (step.function, step.extent, step.scratch) == ("k0", 6, 1)  # a short loop
+    with options(fork_us=0):
+        assert [s.scratch for s in emit_module([(LoopKernel("k", given, (body,)), [(0, 0), (1, 0)])], GOLDEN).steps] == [0]
+    long = For("i", 6, (For("j", 1 << 16, (Store("o", I, load("x", dt.f32, I) * 2.0),)),), "parallel")
+    assert [s.scratch for s in emit_module([(LoopKernel("k", given, (long,)), [(0, 0), (1, 0)])], GOLDEN).steps] == [0]
     serial = For("j", 6, (Store("o", J, load("x", dt.f32, J) + 2.0),), "serial")
     assert re.findall(r"define .*?@([\w.]+)", text_of(LoopKernel("k", given, (body, serial)))) == ["k0.parallel0", "k0"]
 

@@ -343,6 +343,23 @@ def test_a_block_of_options_sets_the_number_for_its_length(run):
     assert threads_in_use() == 1
 
 
+def test_short_loops_run_alone_while_all_sleep_and_wake_them_only_in_a_burst():
+    output = python("""
+        from test_threads import *
+        from mlc.runtime.threads_ir import PATIENCE
+        text = "declare void @mlc_parallel(ptr, ptr, i64, i64)\\n" + WHO.replace("i64 %n, i64 0)", "i64 %n, i64 1)")
+        ask = library(text, "ask").function("ask", None, ctypes.c_void_p, ctypes.c_int64)
+        use_threads(2)
+        for i in range(PATIENCE + 20):
+            ids = np.zeros(40, np.uint64)
+            ask(ids.ctypes.data, 40)
+            if len(set(ids.tolist())) > 1 or workers_started():
+                print(i + 1 == PATIENCE, workers_started())
+                break
+    """)
+    assert output == "True 1\n"
+
+
 def test_workers_get_scratch_of_their_own_and_the_caller_none():
     text = """
 declare void @mlc_parallel(ptr, ptr, i64, i64)

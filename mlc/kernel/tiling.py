@@ -16,7 +16,7 @@ from mlc.core.dtype import DType, parse_dtype
 from mlc.core.expr import Expr
 from mlc.core.text import Reader
 from mlc.kernel.ir import Dot, Kernel
-from mlc.kernel.words import per_word, reads_words, word_parts, worth_words
+from mlc.kernel.words import is_moved, per_word, reads_words, word_parts, worth_words
 
 # A last panel has tiles of its own height where they take less than this part of the time.
 REST_GAIN = 0.9
@@ -219,7 +219,9 @@ def tile_schedule(dot: Dot, vector_bytes: int, registers: int, words: bool = Fal
     if words and worth_words(dot) and (parts := word_parts(dot)):
         width = max(1, vector_bytes // dt.i32.itemsize)
         m, n = _best_tile(replace(dot, dtype=dt.i32, k=(dot.k[0], -(-depth // per_word(parts)))), width, registers, True)
-        return TileSchedule(m, n, width, 0, "b" if reads_words(dot, parts) else "ab", heavy and m * -(-n // width) > 2, parts)
+        reads = reads_words(dot, parts)
+        group = min(MOST_GROUPED, columns // n) if reads and is_moved(dot) else 1  # rows are copied for each group
+        return TileSchedule(m, n, width, 0, "b" if reads else "ab", heavy and m * -(-n // width) > 2, parts, group=max(1, group))
     m, n = _best_tile(dot, width, registers, "b" in pack)
     staged = depth > DOT_CHUNK or (heavy and m * -(-n // width) > 2)
     rest = _rest_rows(dot, m, n, width, registers, "b" in pack or dot.panels > 0)

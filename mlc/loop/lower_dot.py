@@ -17,6 +17,7 @@ from collections.abc import Callable
 from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.affine import Affine
+from mlc.core.dtype import DType
 from mlc.core.expr import Expr
 from mlc.kernel.axes import rebase
 from mlc.kernel.ir import Dot
@@ -47,8 +48,8 @@ class DotLoops:
         self.left = self._buffer("a", max(m, tall) * self.depth) if "a" in plan.pack and not plan.parts else ""
         self.right = self._buffer("b", self.depth * n * self.group) if "b" in plan.pack and not plan.parts else ""
 
-    def _buffer(self, name: str, size: int) -> str:
-        self.scratch.append(Buffer(self.buffer_name(name), self.dtype, size, "scratch"))
+    def _buffer(self, name: str, size: int, dtype: DType | None = None) -> str:
+        self.scratch.append(Buffer(self.buffer_name(name), dtype or self.dtype, size, "scratch"))
         return self.scratch[-1].name
 
     def run(self, kind: str = "serial") -> list[Stmt]:
@@ -98,7 +99,7 @@ class DotLoops:
 
         def passed(rows: Span) -> list[Stmt]:
             return self._copied_rows(rows) + self._each_panel(columns, lambda part: self._tile(
-                rows, (columns[0] + part[0], part[1]), part[0] * self.depth))
+                rows, (columns[0] + part[0], part[1]), part[0]))
         return found + self._blocks("mt", self.rows, height, passed)
 
     def _each_panel(self, columns: Span, body: Callable[[Span], list[Stmt]]) -> list[Stmt]:
@@ -137,13 +138,13 @@ class DotLoops:
         return For(r, rows[1], (self._lanes("k", self.depth, body, self.plan.width * WIDE),))
 
     def _operands(self, rows: Span, columns: Span, start: Affine, place: Affine) -> tuple[Expr, Expr]:
-        """a(r, k) and b(k, c) of a tile, from step `start` on; a copied panel is at `place`."""
+        """a(r, k) and b(k, c) of a tile, from step `start` on; columns are copied from `place` on."""
         r, c, k = along("r"), along("c"), start + along("k")
         a, b = rebase([self.dot.a, self.dot.b], {self.m: rows[0] + r, self.n: columns[0] + c, self.k: k})
         if self.left:
             a = self._load(self.left, r * self.depth + k)
         if self.right:
-            b = self._load(self.right, place + k * columns[1] + c)
+            b = self._load(self.right, place * self.depth + k * columns[1] + c)
         elif self.dot.panels:
             (b,) = rebase([self.dot.b], {self.k: k, self.n: columns[0] + c}, lambda name, index, moved: self._in_panel(name, index, columns, k, c))
         return a, b

@@ -1,7 +1,7 @@
 """Contractions of narrow integers as loops, see `mlc.kernel.words`: operands are copied into words of two or four steps of k.
 
-The panel of b always is. a is read where it lies if it is contiguous along k, else copied once, before all panels. The last word of
-a depth that is no multiple has zeros.
+The panel of b always is. a is read where it lies if it is contiguous along k, else copied once, before all panels; rows that are moved by
+128 are copied a tile at a time, so that the tile spreads words of memory over lanes. The last word of a depth that is no multiple has zeros.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mlc.kernel.axes import rebase
 from mlc.kernel.ir import Dot
 from mlc.kernel.tiling import TileSchedule
 from mlc.kernel.words import SIGNS, is_moved, narrow, per_word, reads_words, word
-from mlc.loop.ir import Decl, For, Stmt, Store, Tile
+from mlc.loop.ir import Decl, For, Stmt, Store, Tile, load
 from mlc.loop.lower_dot import DotLoops
 from mlc.loop.spans import Span, along
 
@@ -29,9 +29,10 @@ class WordLoops(DotLoops):
         self.per = per_word(plan.parts)
         self.words = -(-self.depth // self.per)
         n = min(plan.n, self.columns)
-        self.right = self._buffer("b", self.words * n)
+        self.right = self._buffer("b", self.words * n * self.group)
         self.left = "" if reads_words(dot, plan.parts) else self._buffer("a", self.rows * self.words)
-        self.moved = self._buffer("moved", n) if is_moved(dot) else ""
+        self.moved = self._buffer("moved", n * self.group) if is_moved(dot) else ""
+        self.bytes = self._buffer("bytes", min(plan.m, self.rows) * self.depth, self.sides[0].dtype) if self.moved and not self.left else ""
 
     def run(self, kind: str = "serial") -> list[Stmt]:
         copied = self._left_words() if self.left else []
@@ -40,7 +41,7 @@ class WordLoops(DotLoops):
     # ----------------------------------------------------------------- words
     def _word(self, side: int, at: dict[str, Affine], step: Affine, count: int, place: tuple[Span, Affine] | None = None) -> Expr:
         """The word of steps of k from `step` words on; `count` are there. `place`: columns that may be a panel, and which of them."""
-        found = []
+        found: list[Expr] = []
         for piece in range(count):
             k = step * self.per + piece
             loads = None
@@ -81,34 +82,54 @@ class WordLoops(DotLoops):
         return r * self.words + step if self._across(0, self.m) else step * self.rows + r
 
     def _pack_right(self, columns: Span) -> list[Stmt]:
-        """The panel of b: word k of column c at k * columns + c; and what is to be added because a is moved."""
+        """Panels of b: word k of column c at k * columns + c; and what is to be added because a is moved."""
+        return self._each_panel(columns, lambda part: self._pack_panel((columns[0] + part[0], part[1]), part[0]))
+
+    def _pack_panel(self, columns: Span, place: Affine) -> list[Stmt]:
         found = self._copied(columns[1], 1, self.n, lambda step, c, count: [
-            Store(self.right, step * columns[1] + c, self._word(1, {self.n: columns[0] + c}, step, count, (columns, c)))])
+            Store(self.right, place * self.words + step * columns[1] + c, self._word(1, {self.n: columns[0] + c}, step, count, (columns, c)))])
         if self.moved:
             name, dtype = self.fresh(self.dot.name + ".s"), self.dtype
             total = ex.make("neg", dtype, (ex.var(name, dtype),))
-            found.append(self._words(name, 1, columns[1], ex.const(SIGNS, dtype), [Store(self.moved, along("c"), total)]))
+            found.append(self._words(name, 1, columns[1], place, ex.const(SIGNS, dtype), [Store(self.moved, place + along("c"), total)]))
         return found
 
     # ----------------------------------------------------------------- tiles
-    def _words(self, name: str, rows: int, columns: int, a: Expr, body: list[Stmt]) -> Tile:
-        b = self._load(self.right, along("k") * columns + along("c"))
+    def _words(self, name: str, rows: int, columns: int, place: Affine, a: Expr, body: list[Stmt]) -> Tile:
+        b = self._load(self.right, place * self.words + along("k") * columns + along("c"))
         return Tile(name, self.dtype, "r", rows, "c", columns, "k", self.words, self.plan.width, a, b, tuple(body), self.plan.parts)
 
     def _copied_rows(self, rows: Span) -> list[Stmt]:
-        return []
+        """Bytes of rows of a, moved by 128."""
+        if not self.bytes:
+            return []
+        var, dtype = self.fresh("r"), self.sides[0].dtype
+        sign = ex.const(-128 if dtype.kind == "i" else 128, dtype)
+
+        def body(k: Affine) -> list[Stmt]:
+            (value,) = rebase([self.sides[0]], {self.m: rows[0] + along(var), self.k: k})
+            return [Store(self.bytes, along(var, self.depth) + k, ex.make("xor", dtype, (value, sign)))]
+        return [For(var, rows[1], (self._lanes("k", self.depth, body, self.plan.width * self.per),))]
+
+    def _left_word(self, row: Affine) -> Expr:
+        """A word of a row of the tile, moved or not."""
+        step = along("k")
+        if self.bytes:
+            dtype = self.sides[0].dtype
+            return word([load(self.bytes, dtype, along("r", self.depth) + step * self.per + piece) for piece in range(self.per)], self.plan.parts)
+        found = self._load(self.left, self._left_place(row, step)) if self.left else self._word(0, {self.m: row}, step, self.per)
+        return ex.make("xor", self.dtype, (found, ex.const(SIGNS, self.dtype))) if self.moved else found
 
     def _tile(self, rows: Span, columns: Span, place: Affine) -> list[Stmt]:
         dtype, row, own = self.dtype, rows[0] + along("r"), self.dtype is self.dot.dtype
-        a = self._load(self.left, self._left_place(row, along("k"))) if self.left else self._word(0, {self.m: row}, along("k"), self.per)
-        if self.moved:
-            a = ex.make("xor", dtype, (a, ex.const(SIGNS, dtype)))
         name = self.fresh(self.dot.name + ".p") if self.sums or self.moved or not own else self.dot.name
         total = ex.var(name, dtype)
         if self.moved:
-            total = ex.make("add", dtype, (total, self._load(self.moved, along("c"))))
+            total = ex.make("add", dtype, (total, self._load(self.moved, place + along("c"))))
         if self.sums:
             body: list[Stmt] = [Store(self.sums, along("r", columns[1]) + along("c"), total)]
-            return [self._words(name, rows[1], columns[1], a, body), *self._finish(rows, columns)]
-        body = [] if name == self.dot.name else [Decl(self.dot.name, self.dot.dtype, self.plan.width, ex.convert(total, self.dot.dtype))]
-        return [self._words(name, rows[1], columns[1], a, [*body, *self._stores(row, columns[0] + along("c"))])]
+        else:
+            body = [] if name == self.dot.name else [Decl(self.dot.name, self.dot.dtype, self.plan.width, ex.convert(total, self.dot.dtype))]
+            body += self._stores(row, columns[0] + along("c"))
+        tile = self._words(name, rows[1], columns[1], place, self._left_word(row), body)
+        return [tile, *self._finish(rows, columns)] if self.sums else [tile]

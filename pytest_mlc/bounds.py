@@ -158,8 +158,11 @@ def _local_rounding(node: Node, mid: np.ndarray, err: np.ndarray, model: ErrorMo
     magnitude = np.abs(mid) + np.where(np.isfinite(err), err, 0)
     local = ulp * spacing(magnitude, dtype) + REFEREE_ULP * np.abs(np.where(np.isfinite(mid), mid, 0)) * np.finfo(mid.dtype).eps
     if callable(node.op.ulp):
-        # Several roundings: an intermediate may leave the normal range while the result is near its lower end.
+        # Several roundings: an intermediate may leave the normal range while the result is near its lower end; or, where the result is a
+        # reciprocal, near its upper end. Two roundings of the subnormal p are 1 min_subnormal at most, that is min_subnormal / p^2 of 1 / p.
         local = np.where(magnitude <= 4 * min_normal(dtype), local + min_normal(dtype), local)
+        large = np.isfinite(magnitude) & (magnitude >= 0.25 / min_normal(dtype))
+        local = np.where(large, local + magnitude * magnitude * min_subnormal(dtype), local)
     return local
 
 

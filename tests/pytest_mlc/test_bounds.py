@@ -199,6 +199,14 @@ def test_a_power_that_is_nan_all_around_a_whole_exponent_is_unjudged():
     assert np.isnan(y.mid).all() and np.isinf(y.error).all()
 
 
+def test_a_reciprocal_power_may_have_rounded_a_subnormal():
+    x = np.geomspace(0.0041, 0.0158, 500).astype(np.float16)  # whose squares are subnormal
+    (y,) = outputs("graph @main(%x: f16[500]) -> f16[500] {\n  %0 = integer_pow %x {y=-2} : f16[500]\n  return %0\n}", x)
+    computed = 1 / (x * x)
+    off = np.abs(computed.astype(float) - x.astype(float) ** -2)
+    assert np.all(off <= y.error) and np.any(off > 2 * spacing(y.mid, dt.f16)) and np.all(y.error < 0.01 * y.mid)
+
+
 def test_spacing_is_that_of_the_dtype():
     for dtype in dt.FLOATS[:3]:
         for value in (1.0, 1.5, 0.01, 0.0, 2.0 ** dt.MIN_EXPONENT[dtype], 2.0 ** (dt.MIN_EXPONENT[dtype] - 3)):

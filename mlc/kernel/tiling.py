@@ -18,6 +18,8 @@ from mlc.core.text import Reader
 from mlc.kernel.ir import Dot, Kernel
 from mlc.kernel.words import is_moved, per_word, reads_words, word_parts, worth_words
 
+# From so many flops on a tile is worth any code.
+MANY_FLOPS = 1 << 33
 # A last panel has tiles of its own height where they take less than this part of the time.
 REST_GAIN = 0.9
 # The k loop of a contraction keeps its accumulators for at most this many steps, then they are added to those of the steps before.
@@ -27,7 +29,9 @@ LIGHT_EPILOGUE = 6
 # From so many bytes on, a right operand that many rows use is copied panel by panel: its rows lie on too many pages.
 PACK_BYTES, PACK_ROWS, PACK_ROWS_ALIASED = 1 << 20, 256, 96
 # So much of a panel stays in L1, and of a matrix in L2.
-L1_BYTES, L2_BYTES, L2_SETS = 32 * 1024, 1 << 20, 1024
+L1_BYTES, L2_BYTES, L2_SETS, LINE = 32 * 1024, 1 << 20, 1024, 64
+# Cycles that a step of k waits for its line of a, where each has another and all of them are more than L1.
+LINE_CYCLES = 3.0
 # Panels that are copied together: what of L2 they may take beside the rows that pass, and how many pay.
 GROUP_BYTES, MOST_GROUPED = L2_BYTES // 2, 4
 # Vectors of so many bytes load and store under masks.
@@ -110,7 +114,7 @@ def _loads(expr: Expr) -> list[Expr]:
 def _rows_collide(dot: Dot) -> bool:
     """Whether a panel of b has more rows than the sets of L2 that rows so far apart can lie in."""
     apart = max((abs(e.attr[1].coefficient(dot.k[0])) * e.dtype.itemsize for e in _loads(dot.b)), default=0)
-    return dot.k[1] > L2_BYTES // 64 // max(1, math.gcd(apart // 64, L2_SETS))
+    return dot.k[1] > L2_BYTES // LINE // max(1, math.gcd(apart // LINE, L2_SETS))
 
 
 def _packs(dot: Dot) -> str:
@@ -140,6 +144,7 @@ def _panel_cycles(dot: Dot, c: int, m: int, width: int, packed: bool) -> tuple[f
     (_, rows), (_, columns), (_, depth) = dot.m, dot.n, dot.k
     cycles, code, vectors = 0.0, 0, -(-c // width)
     beyond = depth * columns * dot.dtype.itemsize > L2_BYTES
+    lines = depth * LINE > L1_BYTES // 2 and any(abs(e.attr[1].coefficient(dot.k[0])) * e.dtype.itemsize >= LINE for e in _loads(dot.a))
     far = depth * c * dot.dtype.itemsize > L1_BYTES
     for times, r in _spans(rows, m):
         step = max(r * vectors / 2, 0.55 * (r + vectors), 7.0, 3.0 * vectors if far else 0.0)
@@ -147,6 +152,7 @@ def _panel_cycles(dot: Dot, c: int, m: int, width: int, packed: bool) -> tuple[f
             step *= 1.08 if vectors > 2 else 1.4 if beyond else 1.2
         if rows * depth * dot.dtype.itemsize > L2_BYTES:  # a comes from L3 for each panel
             step += r * dot.dtype.itemsize / 48
+        step += LINE_CYCLES if lines else 0.0
         step += 0.01 * vectors  # of tiles alike, the one with more rows reads less of b
         cycles += times * (depth * step + 10 + r * vectors)
         code += r * vectors
@@ -236,7 +242,8 @@ def _best_tile(dot: Dot, width: int, registers: int, packed: bool, free: bool = 
     if not found:
         return max(1, min(dot.m[1], _budget(registers) // -(-panels // width))), panels
     best = min(found)[0]
-    *_, m, n = min((code, cycles, m, n) for cycles, code, m, n in found if cycles <= 1.05 * best)
+    near = 1.0 if 2 * math.prod(extent for _, extent in dot.axes) >= MANY_FLOPS else 1.05
+    *_, m, n = min((code, cycles, m, n) for cycles, code, m, n in found if cycles <= near * best)
     return m, n
 
 

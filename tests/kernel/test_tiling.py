@@ -5,6 +5,7 @@ import pytest
 from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.affine import Affine
+from mlc.core.dataclass import replace
 from mlc.kernel.ir import Dot, Kernel, Put
 from mlc.kernel.schedule import Schedule, parse_schedule
 from mlc.kernel.tiling import DOT_CHUNK, GROUP_BYTES, dot_chunk, grouped, paths, tile_schedule
@@ -44,10 +45,19 @@ def test_the_right_operand_is_copied_where_it_is_large_or_unreadable(shape, flip
 
 
 @pytest.mark.parametrize("shape, several", [
-    ((512, 512, 512), False), ((128, 3072, 768), False), ((1024, 1024, 1024), True), ((2048, 2048, 2048), True)])
+    ((512, 512, 512), False), ((128, 3072, 768), False), ((1024, 1024, 1024), True), ((1000, 700, 900), True)])
 def test_panels_are_copied_in_groups_where_rows_come_from_beyond_l2(shape, several):
     plan = tile_schedule(dot(*shape), *AVX512)
     assert (plan.group > 1) is several and plan.group * plan.n * shape[2] * 4 <= GROUP_BYTES
+
+
+def test_the_largest_products_and_a_left_operand_across_lines_get_larger_tiles():
+    def accumulators(stage):
+        plan = tile_schedule(stage, *AVX512)
+        return plan.m * -(-plan.n // plan.width)
+    across = ex.make("load", dt.f32, (), ("a", Affine(0, (("k", 512), ("m", 1)))))
+    assert accumulators(replace(dot(512, 512, 512), a=across)) > accumulators(dot(512, 512, 512)) == accumulators(dot(1024, 1024, 1024))
+    assert accumulators(dot(2048, 2048, 2048)) > accumulators(dot(1024, 1024, 1024))
 
 
 @pytest.mark.parametrize("panels, most, wanted", [(8, 4, 4), (6, 4, 3), (7, 4, 1), (2, 4, 2), (1, 4, 1), (9, 1, 1)])

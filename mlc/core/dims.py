@@ -30,15 +30,16 @@ Shape = tuple[int | Dim, ...]
 class TensorType:
     """Shape and dtype of a value; immutable, hashable, printed as `f32[64,784]` (a scalar is `f32[]`)."""
 
-    __slots__ = ("_hash", "dtype", "shape")
+    __slots__ = ("_hash", "addressable", "dtype", "shape")
 
     def __init__(self, shape: Sequence[int | Dim], dtype: DType):
         self.shape: Shape = tuple(shape)
         self.dtype = dtype
         self._hash = hash((self.shape, dtype.name))
+        self.addressable = False  # known to be: see `require_addressable`
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, TensorType) and self.dtype is other.dtype and self.shape == other.shape
+        return self is other or (isinstance(other, TensorType) and self.dtype is other.dtype and self.shape == other.shape)
 
     def __hash__(self) -> int:
         return self._hash
@@ -85,6 +86,7 @@ def require_addressable(what: str, type: TensorType) -> None:
             nbytes *= dim
     if nbytes > MAX_BYTES:
         raise ShapeError(f"{what}: {type} would have {nbytes} bytes; an array has fewer than 2^63")
+    type.addressable = True
 
 
 _SPEC = re.compile(r"\s*([a-z]+[0-9]*)\s*\[([^\]]*)\]\s*")

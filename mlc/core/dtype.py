@@ -150,6 +150,7 @@ def lattice_name(dtype: DType, weak: bool) -> str:
     return {"b": "bool", "i": "i*", "u": "i*", "f": "f*"}[dtype.kind] if weak else dtype.name
 
 
+@functools.lru_cache(4096)
 def promote(*operands: tuple[DType, bool]) -> tuple[DType, bool]:
     """Least upper bound of (dtype, weak) pairs, as `jnp.promote_types` gives it; returns (dtype, weak).
 

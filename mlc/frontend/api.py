@@ -16,6 +16,7 @@ import numpy as np
 from mlc.core.errors import DtypeError, ShapeError, TraceError, UnsupportedError
 from mlc.frontend.array import Array
 from mlc.frontend.record import Tracer, current_trace
+from mlc.frontend.replay import replayed
 from mlc.frontend.source import locate
 
 NUMPY: dict[str, Callable] = {}
@@ -85,7 +86,8 @@ def public(function: Callable | None = None, *, name: str = "", aliases: tuple[s
             if (creates or kwargs) and _wants_jax(args, kwargs, creates):
                 return _call_jax(namespace, label, jax, args, kwargs)
         try:
-            return function(*args, **kwargs)
+            trace = current_trace()
+            return function(*args, **kwargs) if trace is None or trace.inside else replayed(trace, function, args, kwargs)
         except (ShapeError, DtypeError, TraceError, UnsupportedError) as error:
             locate(error, label)
             raise

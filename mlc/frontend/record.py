@@ -59,6 +59,8 @@ class Trace:
         self.graph = Graph(name)
         self.what = what
         self.open = False
+        self.calls: dict[tuple, Any] = {}  # of public functions, for `replay`
+        self.inside = False  # such a call
         self.wide_scalars: set[int] = set()  # parameters that were np.float64 scalars: they warn when they widen something
 
     def __enter__(self) -> Trace:

@@ -15,6 +15,7 @@ from mlc.core.errors import DtypeError, MlcError, ShapeError, TraceError, Unsupp
 from mlc.graph.graph import Meta
 
 _INTERNAL = tuple(os.path.dirname(os.path.abspath(path)) + os.sep for path in (os.path.join(__file__, os.pardir), np.__file__))
+_TOOLS = os.path.join(_INTERNAL[0], "tools", "")  # the models that mlc.tools measures are a user's
 _GENERATED = "<__array_function__ internals>"
 
 # By id, because hashing a code object hashes its bytecode; holding the object keeps the id its own.
@@ -25,7 +26,8 @@ def _facts(code: CodeType) -> tuple[CodeType, bool, dict[int, Meta]]:
     found = _codes.get(id(code))
     if found is None:
         path = code.co_filename
-        internal = path == _GENERATED or os.path.abspath(path).startswith(_INTERNAL)
+        full = os.path.abspath(path)
+        internal = path == _GENERATED or (full.startswith(_INTERNAL) and not full.startswith(_TOOLS))
         found = _codes[id(code)] = (code, internal, {})
     return found
 
@@ -49,9 +51,10 @@ def user_frame() -> FrameType | None:
 
 def here() -> Meta | None:
     """`Meta` naming the user's file, line and function; None when only mlc is on the stack."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        code, internal, metas = _facts(frame.f_code)
+    frame, known = sys._getframe(1), _codes.get
+    while frame is not None:  # some frames for each node: nothing is called for those that are known
+        code = frame.f_code
+        _, internal, metas = known(id(code)) or _facts(code)
         if not internal:
             line = frame.f_lineno
             meta = metas.get(line)

@@ -20,7 +20,8 @@ def users(graph: Graph) -> list[list[int]]:
     """The nodes that read each node, in order, each once."""
     found: list[list[int]] = [[] for _ in graph.nodes]
     for i, node in enumerate(graph.nodes):
-        for operand in dict.fromkeys(node.inputs):
+        inputs = node.inputs
+        for operand in inputs if len(inputs) == 1 else dict.fromkeys(inputs):
             found[operand].append(i)
     return found
 

@@ -128,13 +128,14 @@ class Graph:
             raise ShapeError(f"{definition.name}: takes {definition.arity} operands, got {len(inputs)}")
         if attrs.keys() != definition.attrs.keys():
             raise ShapeError(f"{definition.name}: attributes {sorted(attrs)} given, {sorted(definition.attrs)} needed")
-        attrs = {name: attrs[name] for name in definition.attrs}
+        attrs = {name: attrs[name] for name in definition.attrs} if attrs else {}
         found = infer_type(definition, [self.nodes[i].type for i in inputs], attrs, type, regions)
         return self._append(Node(definition, tuple(inputs), attrs, found, regions, meta))
 
     def _append(self, node: Node) -> int:
-        if node.type.__class__ is TensorType:
-            require_addressable(node.op.name, node.type)
+        type = node.type
+        if type.__class__ is TensorType and not type.addressable:
+            require_addressable(node.op.name, type)
         self.nodes.append(node)
         return len(self.nodes) - 1
 

@@ -20,15 +20,18 @@ def _type_text(type: NodeType) -> str:
     return f"({', '.join(map(str, type))})" if isinstance(type, tuple) else str(type)
 
 
-def _inline_operands(graph: Graph, node: Node) -> set[int]:
+def _inline_operands(graph: Graph, node: Node, is_splat: list[bool]) -> set[int] | frozenset[int]:
     """Positions of operands to print as literals: splats of an elementwise op that has another operand of the same type."""
-    if node.op.fusion != ELEMENTWISE or len(node.inputs) < 2:
-        return set()
-    splat = [graph.nodes[i].is_splat for i in node.inputs]
+    splat = [is_splat[i] for i in node.inputs]
+    if True not in splat or node.op.fusion != ELEMENTWISE or len(splat) < 2:
+        return _NONE
     types = [graph.nodes[i].type for i in node.inputs]
     named = [t for t, s in zip(types, splat) if not s]
     # The reader gives a literal the type of the last named operand (select's condition comes first and is bool).
     return {k for k, s in enumerate(splat) if s and named and types[k] == named[-1]}
+
+
+_NONE: frozenset[int] = frozenset()
 
 
 def _only_ints(value: object) -> bool:
@@ -47,15 +50,16 @@ class _Printer:
     def __init__(self, graph: Graph, locations: bool, indent: str):
         self.graph, self.locations, self.indent = graph, locations, indent
         self.names: dict[int, str] = {p: "%" + graph.nodes[p].attrs["name"] for p in graph.params}
-        self.inline = [_inline_operands(graph, n) for n in graph.nodes]
+        is_splat = [n.is_splat for n in graph.nodes]
+        self.inline = [_inline_operands(graph, n, is_splat) for n in graph.nodes]
         used_by_name = set(graph.outputs)
-        for i, node in enumerate(graph.nodes):
-            used_by_name.update(operand for k, operand in enumerate(node.inputs) if k not in self.inline[i])
+        for node, inline in zip(graph.nodes, self.inline):
+            used_by_name.update([operand for k, operand in enumerate(node.inputs) if k not in inline] if inline else node.inputs)
         number = 0
         self.lines = []
-        for i, node in enumerate(graph.nodes):
+        for i in range(len(graph)):
             # A splat that is only ever printed inline has no line of its own.
-            if i not in self.names and (not node.is_splat or i in used_by_name):
+            if i not in self.names and (not is_splat[i] or i in used_by_name):
                 self.names[i] = f"%{number}"
                 number += 1
                 self.lines.append(i)

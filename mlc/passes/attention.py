@@ -8,7 +8,7 @@ is stored, because scores and weights then never are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mlc.core.affine import ZERO, Affine, variable
 from mlc.core.dataclass import dataclass
@@ -16,7 +16,6 @@ from mlc.core.dims import row_major_strides
 from mlc.core.expr import Expr
 from mlc.graph.analysis import live_nodes, users
 from mlc.graph.graph import Graph
-from mlc.graph.text import value_names
 from mlc.kernel.tiling import DOT_CHUNK
 from mlc.ops.base import CONTRACTION, INJECTIVE, OPAQUE, REDUCTION, op
 from mlc.ops.contraction import free_axes
@@ -252,13 +251,14 @@ class _Finder:
             raise Refused("it is empty")
         if all(extent == 1 for name, extent in sizes.items() if name[0] == "n"):
             raise Refused("one key")
-        reads = sorted({int(e.attr[0][1:]) for e in self.reads(score, sizes)})
+        loads = self.reads(score, sizes)
+        reads = sorted({int(e.attr[0][1:]) for e in loads})
         value = self.node(n).inputs[1 - side]
         dots = [d for d in reads if self.node(d).op.fusion == CONTRACTION]
         reason = "its scores are not made by a contraction"
         for dot in dots:
             try:
-                query, key, wide = self._operands(dot, score, dict(sizes))
+                query, key, wide = self._operands(dot, score, loads, dict(sizes))
                 hidden = self._hidden(dot, sink)
                 if value in hidden or not hidden.isdisjoint({*reads} - {dot}):
                     raise Refused("its values or its mask depend on its scores")
@@ -271,13 +271,14 @@ class _Finder:
             return Attention(sink, hidden, axes, wide, dot, score, query, key, values, exp)
         raise Refused(reason)
 
-    def _operands(self, dot: int, score: tuple[int, Index], sizes: dict[str, int]) -> tuple[tuple[int, Index], tuple[int, Index], dict[str, int]]:
-        """Queries and keys of the contraction `dot`, each as a node and the index it is read at, and all extents."""
+    def _operands(self, dot: int, score: tuple[int, Index], loads: Sequence[Expr],
+                  sizes: dict[str, int]) -> tuple[tuple[int, Index], tuple[int, Index], dict[str, int]]:
+        """Queries and keys of the contraction `dot`, which the score loads, each as a node and the index it is read at, and all extents."""
         node = self.node(dot)
         wanted, own = self.node(score[0]).type.dtype, node.type.dtype
         if wanted is not (own if not own.is_half else wanted) or not own.is_float or (own.is_half and wanted.name != "f32"):
             raise Refused(f"scores of {own} for a softmax in {wanted}")
-        flats = {e.attr[1] for e in self.reads(score, sizes) if e.attr[0] == f"v{dot}"}
+        flats = {e.attr[1] for e in loads if e.attr[0] == f"v{dot}"}
         result = _unflatten(next(iter(flats)), node.type.shape, sizes) if len(flats) == 1 else None
         if result is None:
             raise Refused("it reads its scores in an order of their own")
@@ -343,7 +344,7 @@ class _Finder:
         return frozenset(found)
 
 
-def find_attention(graph: Graph) -> tuple[dict[int, Attention], list[str]]:
+def find_attention(graph: Graph, names: Mapping[int, str]) -> tuple[dict[int, Attention], list[str]]:
     """Every attention by its sink, and notes on what looks like one but cannot be one kernel."""
     nodes = graph.nodes
     if not any(node.op is EXP for node in nodes) or not any(node.op is MAX for node in nodes):
@@ -363,5 +364,4 @@ def find_attention(graph: Graph) -> tuple[dict[int, Attention], list[str]]:
         if attention is not None and taken.isdisjoint((*attention.hidden, attention.sink)):
             found[attention.sink] = attention
             taken.update((*attention.hidden, attention.sink))
-    names = value_names(graph) if refused else []
     return found, [f"{names[n]} (dot_general): no attention kernel: {why}" for n, why in refused.items()]

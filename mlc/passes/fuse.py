@@ -9,13 +9,12 @@ computed, rows too long for the cache, a cycle between kernels. It runs last on 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mlc.core import options as opt
 from mlc.core.affine import Affine
 from mlc.core.dataclass import dataclass, field
 from mlc.graph.graph import Graph
-from mlc.graph.text import value_names
 from mlc.passes.access import is_stored
 from mlc.passes.attention import find_attention
 from mlc.passes.repeat import Roots
@@ -193,19 +192,16 @@ class Fuser:
         return None
 
 
-def fuse(graph: Graph) -> tuple[list[Group], list[str]]:
-    """Group the roots of a graph: (groups in creation order, notes on refused edges)."""
+def fuse(graph: Graph, names: Mapping[int, str]) -> tuple[list[Group], list[str]]:
+    """Group the roots of a graph, whose nodes have these names in its text: (groups in creation order, notes on refused edges)."""
     off = {name.strip() for name in str(opt.get("disable_passes")).split(",")}
     enabled = "fuse" not in off
-    attention, refused = find_attention(graph) if enabled and "attention" not in off else ({}, [])
+    attention, refused = find_attention(graph, names) if enabled and "attention" not in off else ({}, [])
     roots = choose_roots(graph, attention) if enabled else every_root(graph)
     made, fuser = Roots(graph, roots, attention), Fuser(graph, enabled)
     for n, is_root in enumerate(roots):
         if is_root:
             fuser.add(made.root(n))
-    if not fuser.notes:
-        return fuser.groups, refused
-    names = value_names(graph)
     notes = [f"{names[a]} -> {names[b]} ({graph.nodes[b].op.name}): {refusal}" for a, b, refusal in fuser.notes]
     return fuser.groups, refused + notes
 

@@ -7,7 +7,7 @@ per row; a row of scratch; and an output buffer if another kernel or the caller 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mlc.core import expr as ex
 from mlc.core.affine import Affine
@@ -311,11 +311,10 @@ def _escaping(graph: Graph, groups: Sequence[Group]) -> dict[int, set[int]]:
 class _Program:
     """Collects values and steps of the KernelGraph."""
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
+    def __init__(self, graph: Graph, printed: Mapping[int, str]):
+        self.graph, self.printed = graph, printed
         self.out = KernelGraph(graph.name)
         self.names: dict[int, str] = {}
-        self.printed = value_names(graph)
         for p in graph.params:
             self.declare(p, graph.nodes[p].attrs["name"], "input")
         self.out.inputs = tuple(self.names[p] for p in graph.params)
@@ -382,9 +381,10 @@ def _group_kernel(graph: Graph, group: Group, escapes: set[int]) -> tuple[Kernel
 
 def partition(graph: Graph) -> KernelGraph:
     """Cut the optimized graph into kernels, in a legal order. Raises UnsupportedError for symbolic dims."""
-    groups, notes = fuse(graph)
+    names = value_names(graph)
+    groups, notes = fuse(graph, names)
     escapes = _escaping(graph, groups)
-    program, kernels = _Program(graph), Kernels()
+    program, kernels = _Program(graph, names), Kernels()
     program.out.notes = notes
     for group in order_groups(groups):
         mine = escapes[group.id]

@@ -4,6 +4,7 @@ import pytest
 
 from mlc.core import options as opt
 from mlc.graph import parse_graph
+from mlc.graph.text import value_names
 from mlc.kernel.ir import Attend
 from mlc.passes.attention import find_attention
 from mlc.passes.kernelize import partition
@@ -41,8 +42,13 @@ def stage_of(graph):
     return stage
 
 
+def find(*lines):
+    found = graph(*lines)
+    return find_attention(found, value_names(found))
+
+
 def reason(graph):
-    found, notes = find_attention(graph)
+    found, notes = find_attention(graph, value_names(graph))
     assert not found and len(notes) == 1 and not any(isinstance(s, Attend) for k in partition(graph).kernels() for s in k.stages)
     return notes[0]
 
@@ -116,19 +122,19 @@ def test_values_made_of_the_weights_are_refused():
 def test_a_maximum_over_other_axes_is_no_softmax():
     lines = [DOT, *softmax_of(0), LAST.format(w=7)]
     lines[1], lines[2] = "reduce_max %0 {axes=[0]} : f32[12]", "broadcast_in_dim %1 {dims=[1]} : f32[9,12]"
-    assert find_attention(graph(lines)) == ({}, [])
+    assert find(lines) == ({}, [])
 
 
 def test_a_sum_of_something_else_is_no_softmax():
     lines = [DOT, *softmax_of(0), LAST.format(w=7)]
     lines[5] = "reduce_sum %3 {axes=[1]} : f32[9]"
-    assert find_attention(graph(lines)) == ({}, [])
+    assert find(lines) == ({}, [])
 
 
 def test_a_contraction_over_queries_is_no_attention():
     lines = ["dot_general %q, %k {contract=([1],[1])} : f32[9,9]", *(line.replace("9,12", "9,9") for line in softmax_of(0)),
              "dot_general %7, %v {contract=([0],[0])} : f32[9,5]"]
-    assert find_attention(graph(lines, "%q: f32[9,4], %k: f32[9,4], %v: f32[9,5]")) == ({}, [])
+    assert find(lines, "%q: f32[9,4], %k: f32[9,4], %v: f32[9,5]") == ({}, [])
 
 
 def test_scores_read_transposed_and_as_they_are_are_refused():
@@ -155,5 +161,5 @@ def test_every_one_of_three_hundred_layers_is_found():
         lines += [f"dot_general {names}, {names} {{contract=([1],[1])}} : f32[9,9]", *(line.replace("9,12", "9,9") for line in softmax_of(s)),
                   f"dot_general %{s + 7}, {names} {{contract=([1],[0])}} : f32[9,9]"]
         names = f"%{s + 8}"
-    found, notes = find_attention(graph(lines, "%x: f32[9,9]"))
+    found, notes = find(lines, "%x: f32[9,9]")
     assert len(found) == 300 and notes == []

@@ -27,7 +27,7 @@ DOT_CHUNK = 1024
 # An epilogue of more instructions than this runs in a loop over the tile's sums, instead of once for every register.
 LIGHT_EPILOGUE = 6
 # From so many bytes on, a right operand that many rows use is copied panel by panel: its rows lie on too many pages.
-PACK_BYTES, PACK_ROWS, PACK_ROWS_ALIASED = 1 << 20, 256, 96
+PACK_BYTES, PACK_ROWS, PACK_ROWS_ALIASED = 1 << 20, 256, 24
 # So much of a panel stays in L1, and of a matrix in L2.
 L1_BYTES, L2_BYTES, L2_SETS, LINE = 32 * 1024, 1 << 20, 1024, 64
 # Cycles that a step of k waits for its line of a, where each has another and all of them are more than L1.

@@ -49,6 +49,11 @@ class Attention:
     value: tuple[int, Index]
     exp: int
 
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The nodes that it is computed from, as they are named here."""
+        return self.dot, self.exp, self.scores[0], self.query[0], self.key[0], self.value[0]
+
 
 def _unflatten(flat: Affine, shape: Sequence[int], sizes: dict[str, int]) -> Index | None:
     """The index into `shape` that a flat one stands for, if its variables can be told apart by their steps."""

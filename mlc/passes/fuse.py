@@ -40,6 +40,7 @@ class Group:
     members: list[RootExpr] = field(default_factory=list)
     weight: int = 0
     before: int = 0  # bit set of the groups that must run earlier, transitively
+    awaited: bool = False  # by a group that must run later
 
     def nodes(self) -> set[int]:
         return {m.node for m in self.members}
@@ -135,9 +136,10 @@ class Fuser:
         for other in producers.values():
             if other is not group:
                 before |= other.before | (1 << other.id)
+                other.awaited = True
         if before != group.before:
             group.before = before
-            for later in self.groups:
+            for later in self.groups if group.awaited else ():
                 if later.before >> group.id & 1:
                     later.before |= before
         for n in reads:

@@ -60,6 +60,12 @@ class Roots:
         """The number of all roots like this one, and the nodes of its cone, in an order that equal cones share."""
         nodes, stops, inner = self.graph.nodes, self.stops, self._inner
         cone, place, rows = [n], {n: 0}, []
+        attention = self.attention.get(n)
+        if attention is not None:  # reads its operands behind movement that may be stored for others
+            for m in attention.reads:
+                if m not in place:
+                    place[m] = len(cone)
+                    cone.append(m)
         for k in cone:  # grows meanwhile
             node = nodes[k]
             if stops[k] and rows:
@@ -76,10 +82,10 @@ class Roots:
                     cone.append(operand)
                 row.append(at)
             rows.append(tuple(row))
-        if n in self.attention:
-            a = self.attention[n]
-            rows.append((a.axes, tuple(a.sizes.items()), place[a.dot], place[a.exp],
-                         *((place[m], index) for m, index in (a.scores, a.query, a.key, a.value))))
+        if attention is not None:
+            a = attention
+            rows.append((a.axes, tuple(a.sizes.items()), tuple([place[m] for m in a.reads]),
+                         a.scores[1], a.query[1], a.key[1], a.value[1]))
         return self.numbers[tuple(rows)], cone
 
 

@@ -64,6 +64,24 @@ def test_random_graphs_give_the_kernels_they_gave_alone(seed, monkeypatch):
     assert text(graph) == wanted
 
 
+def test_an_attention_reads_behind_movement_that_is_stored_for_others(monkeypatch):
+    """Found by the fuzzer: the values are a broadcast that is an output too, and the attention reads what is broadcast."""
+    lines, layers = [], 2
+    for k in range(layers):
+        q, v, s = 12 * k, "xy"[k], 12 * k
+        lines += [f"%{s} = broadcast_in_dim %{v} {{dims=[0]}} : f32[2,2]", f"%{s + 1} = dot_general %a, %b {{contract=([1],[0])}} : f32[4,2]",
+                  f"%{s + 2} = mul %{s + 1}, {k + 2}.0 : f32[4,2]", f"%{s + 3} = reduce_max %{s + 2} {{axes=[1]}} : f32[4]",
+                  f"%{s + 4} = broadcast_in_dim %{s + 3} {{dims=[0]}} : f32[4,2]", f"%{s + 5} = sub %{s + 2}, %{s + 4} : f32[4,2]",
+                  f"%{s + 6} = exp %{s + 5} : f32[4,2]", f"%{s + 7} = reduce_sum %{s + 6} {{axes=[1]}} : f32[4]",
+                  f"%{s + 8} = broadcast_in_dim %{s + 7} {{dims=[0]}} : f32[4,2]", f"%{s + 9} = div %{s + 6}, %{s + 8} : f32[4,2]",
+                  f"%{s + 10} = dot_general %{s + 9}, %{q} {{contract=([1],[1])}} : f32[4,2]", f"%{s + 11} = exp %{s + 10} : f32[4,2]"]
+    types = ", ".join(["f32[4,2]", "f32[2,2]"] * layers)
+    graph = parse_graph(f"graph @g(%x: f32[2], %y: f32[2], %a: f32[4,1], %b: f32[1,2]) -> ({types}) {{\n" + "".join(f"  {x}\n" for x in lines)
+                        + "  return " + ", ".join(f"%{12 * k + 11}, %{12 * k}" for k in range(layers)) + "\n}")
+    assert "attention" in text(graph)
+    assert text(graph) == alone(graph, monkeypatch)
+
+
 def test_kernels_are_made_for_the_first_layers_only(monkeypatch):
     made = []
     monkeypatch.setattr(kernelize, "canonical_kernel", lambda *args, whole=kernelize.canonical_kernel: made.append(1) or whole(*args))

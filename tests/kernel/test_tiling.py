@@ -38,7 +38,8 @@ def test_tiles_that_divide_the_sizes_are_preferred(shape, tails):
 
 
 @pytest.mark.parametrize("shape, flip, pack", [
-    ((512, 512, 512), False, "b"), ((24, 512, 784), False, "b"), ((16, 512, 784), False, ""), ((64, 512, 512), False, ""), ((128, 3072, 768), False, "b"), ((128, 768, 768), False, ""),
+    ((512, 512, 512), False, "b"), ((24, 512, 784), False, "b"), ((16, 512, 784), False, ""),
+    ((64, 512, 512), False, ""), ((128, 3072, 768), False, "b"), ((128, 768, 768), False, ""),
     ((8, 512, 512), True, "b"), ((1, 512, 512), False, "")])
 def test_the_right_operand_is_copied_where_it_is_large_or_unreadable(shape, flip, pack):
     assert tile_schedule(dot(*shape, flip=flip), *AVX512).pack == pack

@@ -17,7 +17,6 @@ import functools
 import hashlib
 import os
 import re
-import secrets
 import stat
 import struct
 import sys
@@ -158,7 +157,7 @@ class Cache:
             self._write_once(path, head, data)
 
     def _write_once(self, path: str, head: bytes, data: bytes) -> None:
-        temporary = os.path.join(self.directory, f".tmp-{os.getpid()}-{secrets.token_hex(8)}")
+        temporary = os.path.join(self.directory, f".tmp-{os.getpid()}-{os.urandom(8).hex()}")
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0), 0o600)
         try:
             with open(handle, "wb", buffering=0) as file:

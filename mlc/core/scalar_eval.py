@@ -8,7 +8,6 @@ All NaNs are one value here: payloads and signs of NaN results are unspecified, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 
 import numpy as np
 
@@ -196,12 +195,13 @@ def _fma_f64(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 
 def _fma_exact(x: float, y: float, z: float) -> float:
-    """One finite fma through rationals: Python's int / int is correctly rounded, also to subnormals."""
-    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    """One finite fma through whole numbers: Python's int / int is correctly rounded, also to subnormals."""
+    (a, b), (c, d), (e, f) = (v.as_integer_ratio() for v in (x, y, z))
+    numerator, denominator = a * c * f + e * b * d, b * d * f
     try:
-        return exact.numerator / exact.denominator
+        return numerator / denominator
     except OverflowError:
-        return float("inf") if exact > 0 else float("-inf")
+        return float("inf") if numerator > 0 else float("-inf")
 
 
 # --------------------------------------------------------------------------- instructions

@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import secrets
 import struct
 from collections.abc import Callable, Mapping, Sequence
 
@@ -135,7 +134,7 @@ def save(program: Program, path: str | os.PathLike) -> None:
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         raise FileNotFoundError(errno.ENOENT, f"cannot save {path!r}: no such folder", folder)
-    temporary = os.path.join(os.path.dirname(path), f".mlc-{os.getpid()}-{secrets.token_hex(8)}.tmp")
+    temporary = os.path.join(os.path.dirname(path), f".mlc-{os.getpid()}-{os.urandom(8).hex()}.tmp")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
         with os.fdopen(handle, "wb") as file:

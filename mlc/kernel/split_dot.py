@@ -19,20 +19,34 @@ from mlc.kernel.axes import rebase, stage_parts
 from mlc.kernel.cost import stage_cost
 from mlc.kernel.ir import Axis, Dot, Kernel, KernelGraph, Param, Put, Reduce, Stage, Step, Value
 from mlc.kernel.parallel import BLOCKS, split_seconds
-from mlc.kernel.tiling import dot_chunk
+from mlc.kernel.tiling import dot_chunk, streams
 
 # A result of more elements has enough to share out, and shallower sums too little to split.
 MOST_KEPT, LEAST_CHUNKS, LEAST_RATIO = 1 << 14, 4, 8
 # Partial sums are at most this part of the operands.
 SMALL = 16
+# A row times a matrix from L3 or memory: whole rows of the matrix stream better than pieces of columns. In how many blocks from how many bytes on,
+# and up to how many columns: so that two blocks are not cut further, and their sums take little memory.
+STREAMED_BLOCKS = ((8, 16 << 20, MOST_KEPT), (2, 2 << 20, 1024))
 
 
-def block_of(kernel: Kernel) -> int:
-    """Steps of k in a block; 0: the kernel is not split."""
+def _streamed_block(dot: Dot) -> int:
+    """Steps of k in a block of a row times a matrix."""
+    (_, columns), (_, depth) = dot.n, dot.k
+    for blocks, nbytes, most in STREAMED_BLOCKS:
+        if columns * depth * dot.b.dtype.itemsize >= nbytes and columns <= most:
+            return depth // blocks if depth % blocks == 0 and blocks * columns * SMALL <= columns * depth else 0
+    return 0
+
+
+def block_of(kernel: Kernel, constant: bool = False) -> int:
+    """Steps of k in a block; 0: the kernel is not split. `constant`: it reads a constant, which is stored in the order of its tiles."""
     if kernel.rows or len(kernel.stages) != 1 or not isinstance(kernel.stages[0], Dot):
         return 0
     (dot,) = kernel.stages
     (_, rows), (_, columns), (_, depth) = dot.axes
+    if streams(dot) and not constant and (block := _streamed_block(dot)):
+        return block
     chunk = dot_chunk(depth)
     chunks = -(-depth // max(1, chunk))
     if dot.panels or chunks < LEAST_CHUNKS or not 0 < rows * columns <= MOST_KEPT or depth < LEAST_RATIO * max(rows, columns):
@@ -87,18 +101,20 @@ def split_dot(kernel: Kernel, block: int) -> tuple[list[Kernel], Kernel, list[st
 
 def split_contractions(program: KernelGraph) -> KernelGraph:
     """The program with deep contractions split where that is worth it."""
-    done: dict[Kernel, tuple | None] = {}
-    for kernel in program.kernels():
-        block = block_of(kernel)
-        done[kernel] = split_dot(kernel, block) if block else None
+    done: dict[tuple[Kernel, bool], tuple | None] = {}
+    ways = [(step.kernel, any(program.values[name].role == "constant" for name in step.args)) for step in program.steps]
+    for kernel, constant in ways:
+        if (kernel, constant) not in done:
+            block = block_of(kernel, constant)
+            done[kernel, constant] = split_dot(kernel, block) if block else None
     if not any(done.values()):
         return program
     values, steps = dict(program.values), []
-    for step in program.steps:
-        if done[step.kernel] is None:
+    for step, way in zip(program.steps, ways):
+        if done[way] is None:
             steps.append(step)
             continue
-        parts, last, buffers = done[step.kernel]
+        parts, last, buffers = done[way]
         bound = dict(zip((p.name for p in step.kernel.params), step.args))
         for part, buffer in zip(parts, buffers):
             bound[buffer] = name = _value_name(values, f"{step.writes()[0]}.{buffer[0]}")

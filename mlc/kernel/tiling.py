@@ -211,6 +211,11 @@ def _candidates(dot: Dot, width: int, registers: int) -> Iterator[tuple[int, int
             yield m, even if columns % even == 0 and masked else vectors * width
 
 
+def streams(dot: Dot) -> bool:
+    """Whether the right operand streams past the sums of a row."""
+    return dot.m[1] <= 1 and dot.n[1] >= STREAM_LEAST and not dot.panels and not _packs(dot)
+
+
 def tile_schedule(dot: Dot, vector_bytes: int, registers: int, words: bool = False) -> TileSchedule:
     """The fastest tile by estimate; among those within a few percent, the one with the least code. `words`: there are instructions that
     multiply the parts of words."""
@@ -218,7 +223,7 @@ def tile_schedule(dot: Dot, vector_bytes: int, registers: int, words: bool = Fal
     (_, rows), (_, columns), (_, depth) = dot.m, dot.n, dot.k
     pack = _packs(dot)
     heavy = sum(1 for e in ex.topological([p.value for p in dot.puts]) if e.args) > LIGHT_EPILOGUE
-    if rows <= 1 and columns >= STREAM_LEAST and not pack and not dot.panels:
+    if streams(dot):
         return TileSchedule(max(1, rows), min(columns, STREAM_COLUMNS), 4 * width, STREAM_ROWS, "", True)
     if min(rows, columns) < 1:
         return TileSchedule(1, 1, width)

@@ -80,3 +80,30 @@ def made_blocks(made):
 def test_the_partial_sums_stay_small_beside_the_operands():
     made = stages(lambda a, b: a @ b, mlc.spec("f32[128,8192]"), mlc.spec("f32[8192,128]"))
     assert sum(v.type.nbytes for v in made.kernels.values.values() if v.role == "temp") <= 2 * 128 * 8192 * 4 // 16
+
+
+@pytest.mark.parametrize("k, n, blocks", [(1024, 1024, 2), (768, 768, 2), (3072, 768, 2), (2048, 2048, 8), (1024, 4096, 8), (769, 768, 1),
+                                          (512, 512, 1), (768, 3072, 1), (16, 1 << 18, 1)])
+def test_a_row_times_a_large_matrix_is_split_into_whole_rows_of_it(k, n, blocks):
+    made = stages(lambda a, b: a @ b, mlc.spec(f"f32[{k}]"), mlc.spec(f"f32[{k},{n}]"))
+    (kernel,) = whole(made)
+    assert block_of(kernel) == (k // blocks if blocks > 1 else 0) and made_blocks(made) == [k]
+    assert len(made.kernels.steps) == 1 + (blocks > 1)
+
+
+def test_a_constant_matrix_is_not_split():
+    weights = RNG.normal(size=(768, 768)).astype("f4")
+    made = stages(lambda a: a @ weights, mlc.spec("f32[768]"))
+    assert len(made.kernels.steps) == 1 and block_of(whole(made)[0]) and not block_of(whole(made)[0], True)
+
+
+def test_every_level_agrees_on_a_row_times_a_matrix():
+    a, b = operands(1, 768, 1024)
+    bias = RNG.normal(size=768).astype("f4")
+    with mlc.options(check=1):
+        made = stages(lambda a, b, c: mlc.nn.relu(a @ b + c), a, b, bias)
+        assert len(made.kernels.steps) == 2
+        (want,) = made.build().run([a, b, bias])
+        for level in (made.run_kernels([a, b, bias]), made.run_loops([a, b, bias])):
+            np.testing.assert_array_equal(level[0], want)
+    np.testing.assert_allclose(want, np.maximum(a.astype("f8") @ b.astype("f8") + bias, 0), rtol=1e-3, atol=1e-2)

@@ -49,6 +49,8 @@ def _attr_text(name: str, value: object) -> str:
 class _Printer:
     def __init__(self, graph: Graph, locations: bool, indent: str):
         self.graph, self.locations, self.indent = graph, locations, indent
+        self.types: dict[NodeType, str] = {}
+        self.shown: dict[int, str] = {}  # attributes by their mapping's id
         self.names: dict[int, str] = {p: "%" + graph.nodes[p].attrs["name"] for p in graph.params}
         is_splat = [n.is_splat for n in graph.nodes]
         self.inline = [_inline_operands(graph, n, is_splat) for n in graph.nodes]
@@ -69,18 +71,33 @@ class _Printer:
         operand = node.inputs[position]
         return self.graph.nodes[operand].attrs["value"].text() if position in self.inline[user] else self.names[operand]
 
+    def attrs(self, node: Node) -> str:
+        """Nodes of layers that repeat share their attributes."""
+        found = self.shown.get(id(node.attrs))
+        if found is None:
+            shown = ", ".join([f"{k}={_attr_text(k, v)}" for k, v in node.attrs.items() if not (k == "batch" and v == ((), ()))])
+            found = self.shown[id(node.attrs)] = " {" + shown + "}"
+        return found
+
+    def type(self, type: NodeType) -> str:
+        found = self.types.get(type)
+        if found is None:
+            found = self.types[type] = _type_text(type)
+        return found
+
     def line(self, i: int) -> str:
         node = self.graph.nodes[i]
         text = f"{self.names[i]} = {node.op.name}"
-        if node.inputs:
-            text += " " + ", ".join(self.operand(i, k) for k in range(len(node.inputs)))
+        if self.inline[i]:
+            text += " " + ", ".join([self.operand(i, k) for k in range(len(node.inputs))])
+        elif node.inputs:
+            text += " " + ", ".join([self.names[k] for k in node.inputs])
         if node.attrs:
-            shown = ", ".join(f"{k}={_attr_text(k, v)}" for k, v in node.attrs.items() if not (k == "batch" and v == ((), ())))
-            text += " {" + shown + "}"
+            text += self.attrs(node)
         if node.regions:
             inner = "".join(_print(r, self.locations, self.indent + "    ") for r in node.regions)
             text += " {\n" + inner + self.indent + "  }"
-        text += " : " + _type_text(node.type)
+        text += " : " + self.type(node.type)
         if self.locations and node.meta and node.meta.source:
             text += f"  ; {node.meta}"
         return f"{self.indent}  {text}\n"

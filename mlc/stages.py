@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlc.codegen.module import Module, emit_module, placed_buffers, worker_scratch
-from mlc.codegen.target import Target, assembly, compile_object
+from mlc.codegen.target import Target, assembly
 from mlc.core import options as opt
 from mlc.core.literal import Literal
 from mlc.core.locks import lazy
@@ -135,13 +135,16 @@ class Stages:
     def build(self):
         """Object code, linked. Raises CodegenError."""
         from mlc.runtime.executable import Manifest, Program
+        from mlc.runtime.functions import objects
+        code = objects(self.module.functions, self.target)
         kernels, constants = self.kernels, self.constants()
         def specs(names): return [(n, kernels.values[n].type.shape, kernels.values[n].type.dtype) for n in names]
         manifest = Manifest.make(
             self.target, specs(kernels.inputs), specs(kernels.outputs), constants, arena_bytes=self.plan.memory.arena_bytes,
             kernels=tuple(labels(kernels).values()), heavy=program_cost(kernels).seconds > HEAVY_SECONDS, residents=self._residents(),
-            steps=tuple((s.function, s.extent, s.scratch, s.places, s.numbers) for s in self.module.steps))
-        return Program(compile_object(self.llvm, self.target), manifest, constants, own_constants=True)
+            steps=tuple((s.function, s.extent, s.scratch, s.places, s.numbers) for s in self.module.steps),
+            objects=tuple((len(each.code), each.names) for each in code))
+        return Program(b"".join([each.code for each in code]), manifest, constants, own_constants=True)
 
     def _residents(self) -> tuple[tuple, ...]:
         """What calls read besides their arguments, as `Manifest.residents` has it."""

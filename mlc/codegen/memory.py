@@ -18,6 +18,7 @@ from mlc.codegen.builder import Builder, Value, memory_text, splat_text, vector_
 from mlc.codegen.instructions import splat
 from mlc.core import dtype as dt
 from mlc.core.affine import Affine
+from mlc.core.dataclass import replace
 from mlc.core.expr import Expr
 from mlc.loop.ir import Buffer, Store
 
@@ -38,6 +39,8 @@ def _address(k: KernelEmitter, buffer: Buffer, index: Affine, shift: int = 0) ->
     become displacements.
     """
     b, size = k.b, buffer.dtype.itemsize
+    if k.numbers and not buffer.own:
+        return _numbered_address(k, buffer, index, shift)
     offset = index.offset + shift
     grain = size if buffer.role == "in" else ALIGNMENT
     parts = []
@@ -45,20 +48,55 @@ def _address(k: KernelEmitter, buffer: Buffer, index: Affine, shift: int = 0) ->
         place = k.indices[name]
         offset += factor * place.offset
         if place.value is not None:
-            parts.append((place.value.level, place.value, factor))
+            parts.append((place.value.level, place.value, str(factor)))
             grain = gcd(grain, factor * place.step * size)
-    grain = gcd(grain, offset * size)
+    pointer, level = _stepped(b, k.pointers[buffer.name], memory_text(buffer.dtype, 1), parts)
+    return _displaced(b, pointer, level, memory_text(buffer.dtype, 1), offset), gcd(grain, offset * size), level
+
+
+def _numbered_address(k: KernelEmitter, buffer: Buffer, index: Affine, shift: int) -> tuple[str, int, int]:
+    """The same where distances are arguments. Unrolled steps of a distance come next to last, as a few of its odd multiples, which x86
+    scales by up to 8 as it adds them. No alignment is promised: distances would have to be multiples of something."""
+    b, size, type_ = k.b, buffer.dtype.itemsize, memory_text(buffer.dtype, 1)
+    offset, parts, apart = shift, [], []
+    for name, factor in index.terms:
+        place = k.indices[name]
+        distance = str(factor) if factor == 1 else k.number(factor, buffer.name, name)
+        if factor == 1:
+            offset += place.offset
+        elif place.offset:
+            apart.append((distance, place.offset))
+        if place.value is not None:
+            parts.append((place.value.level, place.value, distance))
+    pointer, level = k.pointers[buffer.name], 0
+    if index.offset:
+        start = k.number(index.offset, buffer.name, "start")
+        pointer = b.once(("element", pointer, start), 0, f"getelementptr {type_}, ptr {pointer}, i64 {start}")
+    pointer, level = _stepped(b, pointer, type_, parts)
+    for distance, steps in apart:
+        scale = min(8, steps & -steps)
+        odd = b.once(("times", distance, steps // scale), 0, f"mul nsw i64 {distance}, {steps // scale * size}")
+        pointer = b.once(("element", pointer, odd, scale), level, f"getelementptr [{scale} x i8], ptr {pointer}, i64 {odd}")
+    return _displaced(b, pointer, level, type_, offset), size, level
+
+
+def _stepped(b: Builder, pointer: str, type_: str, parts: list[tuple[int, Value, str]]) -> tuple[str, int]:
+    """The pointer moved by each (level, value, factor), outer levels first, and the level where that is known."""
+    level = 0
     if len(parts) > 1:
         parts.sort(key=_by_level)
-    pointer, level, type_ = k.pointers[buffer.name], 0, memory_text(buffer.dtype, 1)
     for level, value, factor in parts:
         scaled = value.text
-        if factor != 1:
+        if factor != "1":
             scaled = b.once(("times", value, factor), level, f"mul nsw i64 {value.text}, {factor}")
         pointer = b.once(("element", pointer, scaled), level, f"getelementptr {type_}, ptr {pointer}, i64 {scaled}")
-    if offset:
-        pointer = b.once(("element", pointer, offset), level, f"getelementptr {type_}, ptr {pointer}, i64 {offset}")
-    return pointer, grain, level
+    return pointer, level
+
+
+def _displaced(b: Builder, pointer: str, level: int, type_: str, offset: int) -> str:
+    if not offset:
+        return pointer
+    return b.once(("element", pointer, offset), level, f"getelementptr {type_}, ptr {pointer}, i64 {offset}")
 
 
 def _by_level(part: tuple) -> int:
@@ -182,12 +220,14 @@ def _turned_load(k: KernelEmitter, level: int, buffer: Buffer, index: Affine, do
     found = b.tables[level].get(key)
     if found is None:
         scalar, count = memory_text(buffer.dtype, 1), min(side, k.unrolled[down] - first)
-        rows = []
+        rows, at = [], k.indices[lane.var]
         for i in range(lane.active):
-            row, grain, _ = _address(k, buffer, index, first - here + i * stride)
+            k.indices[lane.var] = replace(at, offset=at.offset + i)
+            row, grain, _ = _address(k, buffer, index, first - here)
             if buffer.role == "in" and buffer.nbytes >= ahead.TURNED_BYTES and level == b.level:
                 ahead.ask(b, level, row, side * buffer.dtype.itemsize, ahead.TURNED_AHEAD, 2)
             rows.append(_vector_load(b, level, scalar, row, grain, side, count, 1))
+        k.indices[lane.var] = at
         rows += ["zeroinitializer"] * (side - lane.active)
         found = b.tables[level][key] = _transpose(b, level, vector_text(scalar, side), rows, min(side, max(1, 16 // buffer.dtype.itemsize)))
     return found[here - first]

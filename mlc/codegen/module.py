@@ -6,15 +6,17 @@ code hoisted, equal values computed once.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 from mlc.codegen.builder import Value, type_text
 from mlc.codegen.memory import ALIGNMENT
+from mlc.codegen.numbers import Numbers
 from mlc.codegen.statements import KernelEmitter
 from mlc.codegen.target import Target
 from mlc.core import options
 from mlc.core.dataclass import dataclass
-from mlc.loop.ir import Buffer, For, LoopKernel
+from mlc.loop.ir import Buffer, For, LoopKernel, Stmt
 from mlc.loop.work import work
 
 # (slot in the array of pointers that a call gets, byte offset)
@@ -69,93 +71,150 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Module:
-    """LLVM IR of a program's kernels, and the calls that run them."""
+class Function:
+    """LLVM IR of one function, `text`, and of what it needs declared. Its name says what its text is, and nothing else. `library`: its
+    sizes are arguments, so that others will ask for it."""
 
+    name: str
     text: str
+    declares: tuple[str, ...]
+    kernel: str
+    library: bool
+
+
+@dataclass(frozen=True)
+class Module:
+    """The functions of a program's kernels, and the calls that run them."""
+
+    functions: tuple[Function, ...]
     steps: tuple[Step, ...]
+
+    @property
+    def text(self) -> str:
+        """All functions as one module, numbered instead of named, and the steps as comments. To be read."""
+        text = module_text(self.functions) + "\n".join(["", *(f"; {step}" for step in self.steps), ""])
+        for number, function in enumerate(self.functions):
+            text = text.replace(function.name, f"k{number}")
+        return text
+
+
+def module_text(functions: Sequence[Function]) -> str:
+    """LLVM IR of some functions."""
+    declares = sorted({line for function in functions for line in function.declares})
+    return "\n\n".join(["\n".join(declares), *(f"; {function.kernel}\n{function.text}" for function in functions), ""])
 
 
 def emit_module(calls: Sequence[tuple[LoopKernel, Sequence[Place]]], target: Target,
                 poison: Sequence[Sequence[tuple[Place, int]]] = ()) -> Module:
-    """A function for each distinct kernel, and the steps that `mlc.runtime.support.call_table` makes a program of.
+    """The functions of the distinct kernels, and the steps that `mlc.runtime.support.call_table` makes a program of.
 
     `poison`, for checking: (place, bytes) to overwrite with 0xFF (NaN in every float dtype) before call number i, one list a call.
 
     A place is one of an array of pointers: the program's inputs, outputs, constants and the arena. A call's places are
-    those of `placed_buffers(kernel)`. A kernel object that occurs in several calls is emitted once. All memory but that
-    of buffers with role "in" must be aligned to 64 bytes.
+    those of `placed_buffers(kernel)`. A kernel object that occurs in several calls is emitted once, and so are kernels whose text is
+    the same. All memory but that of buffers with role "in" must be aligned to 64 bytes.
     """
-    declares: dict[str, str] = {}
-    kernels: dict[int, _Functions] = {}
+    functions: dict[str, Function] = {}
+    kernels: dict[int, list[tuple[Function, int, int, tuple[int, ...]]]] = {}
     steps: list[Step] = []
     for number, (kernel, places) in enumerate(calls):
-        emitted = kernels.get(id(kernel))
-        if emitted is None:
-            emitted = kernels[id(kernel)] = _Functions(kernel, f"k{len(kernels)}", target, declares)
+        parts = kernels.get(id(kernel))
+        if parts is None:
+            parts = kernels[id(kernel)] = _Emission(kernel, target).parts()
+            functions.update((function.name, function) for function, *_ in parts if function.name not in functions)
         steps += [Step(POISON, 0, 0, (place,), (nbytes,)) for place, nbytes in (poison[number] if poison else ())]
         assert len(places) == len(placed_buffers(kernel)), (kernel.name, places)
-        steps.append(Step(emitted.name, *emitted.loop, tuple(places)))
-    functions = [text for each in kernels.values() for text in each.texts]
-    listed = "\n".join(f"; {step}" for step in steps)
-    return Module("\n\n".join(["\n".join(sorted(declares.values())), *functions, listed + "\n"]), tuple(steps))
+        steps += [Step(function.name, extent, scratch, tuple(places), numbers) for function, extent, scratch, numbers in parts]
+    return Module(tuple(functions.values()), tuple(steps))
 
 
-class _Functions:
-    """The functions of one kernel: `texts`. Each finds its arguments in a context, an array of words: pointers and variables. That of the
-    kernel is called `name`. A parallel loop is a function of its own, (context, i64 lo, i64 hi, scratch) with lo < hi, which runs a
-    range of it; the worker pool calls it. A kernel that is nothing but such a loop has no other function: each costs LLVM 0.3 ms,
-    however short it is. `loop`: its extent and the scratch of a worker then, else zeros."""
+class _Emission:
+    """The functions of one kernel. Each finds its arguments in a context, an array of words: pointers, numbers, variables. A parallel loop
+    is a function of its own, (context, i64 lo, i64 hi, scratch) with lo < hi, which runs a range of it; the worker pool calls it. Each
+    function costs LLVM 0.3 ms, however short it is; so loops that follow each other share one."""
 
-    def __init__(self, kernel: LoopKernel, name: str, target: Target, declares: dict[str, str]):
-        self.kernel, self.name, self.target, self.declares = kernel, name, target, declares
+    def __init__(self, kernel: LoopKernel, target: Target):
+        self.kernel, self.target = kernel, target
         self.pointers = {b.name: f"%b{i}" for i, b in enumerate(kernel.buffers)}
         self.placed = placed_buffers(kernel)
         # Scratch does not outlive an iteration of a parallel loop, so each function may have its own.
         self.given = [b for b in kernel.buffers if b.role != "scratch" or b in self.placed]
-        self.whole = len(kernel.body) == 1 and tuple(self.given) == self.placed
-        self.texts: list[str] = []
+        self.inner: list[str] = []
         self.context = 0
-        self.loop = (0, 0)
-        emitter = KernelEmitter(kernel, target, declares, self.pointers, self.outline)
-        emitter.body(kernel.body)
-        if self.whole and self.texts:
-            (loop,) = kernel.body
-            self.loop = loop.extent, _loop_bytes(kernel, loop)
-            return
-        own = self._allocas([b for b in kernel.buffers if b not in self.placed])
-        inner = f"  %inner = alloca [{self.context} x i64], align {ALIGNMENT}\n" if self.context else ""
-        arguments = self._arguments(["ptr"] * len(self.placed), [self.pointers[b.name] for b in self.placed], ())
-        self.texts.append(f"define void @{name}(ptr %ctx) nounwind {{ ; {kernel.name}\n"
-                          f"entry:\n{arguments}{own}{inner}{emitter.b.text()}\n{self._fence()}  ret void\n}}")
 
-    def _fence(self) -> str:
+    def parts(self) -> list[tuple[Function, int, int, tuple[int, ...]]]:
+        """(function, extent of its parallel loop or 0, scratch of a worker, numbers) of each step: one, unless nothing but memory joins the loops."""
+        body = self.kernel.body
+        if tuple(self.given) != self.placed or not all(isinstance(stmt, For) for stmt in body):
+            return [self._serial(body, self._sizes())]
+        found, serial = [], []
+        for stmt in body:
+            if stmt.kind == "parallel" and stmt.extent > 1:
+                found += [self._serial(serial, self._sizes())] if serial else []
+                found.append(self._parallel(stmt))
+                serial = []
+            else:
+                serial.append(stmt)
+        return found + ([self._serial(serial, self._sizes())] if serial or not found else [])
+
+    def _sizes(self) -> Numbers | None:
+        """What a function's sizes are collected in, where they are arguments."""
+        return Numbers() if self.kernel.library else None
+
+    def _serial(self, body: Sequence[Stmt], numbers: Numbers | None) -> tuple[Function, int, int, tuple[int, ...]]:
+        declares: dict[str, str] = {}
+        emitter = KernelEmitter(self.kernel, self.target, declares, self.pointers, self.outline, numbers)
+        emitter.body(body)
+        own = self._allocas([b for b in self.kernel.buffers if b not in self.placed])
+        own += f"  %inner = alloca [{self.context} x i64], align {ALIGNMENT}\n" if self.context else ""
+        arguments = self._arguments(["ptr"] * len(self.placed), [self.pointers[b.name] for b in self.placed], ())
+        return self._function("(ptr %ctx)", arguments + own, emitter, declares), 0, 0, tuple(numbers.values if numbers else ())
+
+    def _parallel(self, loop: For) -> tuple[Function, int, int, tuple[int, ...]]:
+        declares, numbers = {}, self._sizes()
+        emitter = KernelEmitter(self.kernel, self.target, declares, self.pointers, None, numbers)
+        emitter.counted(loop, "%lo", "%hi", 1, lambda: emitter.body(loop.body))
+        arguments = self._arguments(["ptr"] * len(self.placed), [self.pointers[b.name] for b in self.placed], self.given)
+        own = self._allocas([b for b in self.kernel.buffers if b not in self.given])
+        function = self._function("(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch)", arguments + own, emitter, declares)
+        return function, loop.extent, _loop_bytes(self.kernel, loop), tuple(numbers.values if numbers else ())
+
+    def _function(self, parameters: str, head: str, emitter: KernelEmitter, declares: dict[str, str]) -> Function:
+        numbers = emitter.numbers.loads(len(self.placed)) if emitter.numbers else ""
+        fence = self._fence(declares)
+        text = f"{parameters} nounwind {{\nentry:\n{head}{numbers}{emitter.b.text()}\n{fence}  ret void\n}}"
+        # The inner functions are called by the name that is made of all the text.
+        whole = "\n\n".join([*self.inner, f"define void @NAME{text}"])
+        name = "k" + hashlib.sha256(whole.encode()).hexdigest()[:16]
+        return Function(name, whole.replace("@NAME", f"@{name}"), tuple(sorted(declares.values())), self.kernel.name, emitter.numbers is not None)
+
+    def _fence(self, declares: dict[str, str]) -> str:
         """Stores past the caches are ordered by nothing else on x86: all must be seen before another thread is told that the work is done."""
         if not (self.kernel.streams and self.target.is_x86):
             return ""
-        self.declares["llvm.x86.sse.sfence"] = "declare void @llvm.x86.sse.sfence()"
+        declares["llvm.x86.sse.sfence"] = "declare void @llvm.x86.sse.sfence()"
         return "  call void @llvm.x86.sse.sfence()\n"
 
     def _allocas(self, buffers: Sequence[Buffer]) -> str:
         return "".join([f"  {self.pointers[b.name]} = alloca [{max(1, b.nbytes)} x i8], align {ALIGNMENT}\n" for b in buffers])
 
     def outline(self, outer: KernelEmitter, loop: For, captured: Sequence[str]) -> None:
-        """Emit a parallel loop's function, and in `outer` the call that runs it; `captured` names the variables that it reads."""
-        part, b = len(self.texts), outer.b
+        """Emit the function of a parallel loop inside a serial function, and in `outer` the call that runs it; `captured` names the
+        variables that it reads."""
+        b = outer.b
         values = [outer.env[variable] for variable in captured]
         names = [*(self.pointers[b.name] for b in self.given), *(f"%c{i}" for i in range(len(values)))]
         types = [*("ptr" for _ in self.given), *(type_text(v.dtype, 1) for v in values)]
         operands = [*names[:len(self.given)], *map(outer.operand, values)]
 
-        inner = KernelEmitter(self.kernel, self.target, self.declares, self.pointers)
+        inner = KernelEmitter(self.kernel, self.target, b.declares, self.pointers)
         inner.env.update({variable: Value(f"%c{i}", v.dtype, 1, 0) for i, (variable, v) in enumerate(zip(captured, values))})
         inner.counted(loop, "%lo", "%hi", 1, lambda: inner.body(loop.body))
         own = self._allocas([buffer for buffer in self.kernel.buffers if buffer not in self.given])
-        name, linkage = (self.name, "") if self.whole else (f"{self.name}.parallel{part}", "internal ")
-        head = f"define {linkage}void @{name}(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch) nounwind {{ ; {self.kernel.name}"
-        self.texts.append(f"{head}\nentry:\n{self._arguments(types, names, self.given)}{own}{inner.b.text()}\n{self._fence()}  ret void\n}}")
-        if self.whole:
-            return
+        name = f"NAME.parallel{len(self.inner)}"
+        arguments = self._arguments(types, names, self.given)
+        self.inner.append(f"define internal void @{name}(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch) nounwind {{\nentry:\n"
+                          f"{arguments}{own}{inner.b.text()}\n{self._fence(b.declares)}  ret void\n}}")
         for i, (type_, operand) in enumerate(zip(types, operands)):
             place = b.emit(b.level, f"getelementptr i64, ptr %inner, i64 {i}")
             b.effect(f"store {type_} {operand}, ptr {place}, align 8")

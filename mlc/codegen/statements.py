@@ -9,6 +9,7 @@ from mlc.codegen import ahead, halves, memory
 from mlc.codegen.builder import Builder, Phi, Value, type_text
 from mlc.codegen.instructions import instruction, splat
 from mlc.codegen.lanes import Index, Lane, last_lanes
+from mlc.codegen.numbers import Numbers
 from mlc.codegen.target import Target
 from mlc.codegen.tile import emit_tile
 from mlc.core import dtype as dt
@@ -26,12 +27,13 @@ class KernelEmitter:
     """Emits one LLVM function for (part of) a kernel's body."""
 
     def __init__(self, kernel: LoopKernel, target: Target, declares: dict[str, str], pointers: dict[str, str],
-                 outline: Callable[[KernelEmitter, For, Sequence[str]], None] | None = None):
+                 outline: Callable[[KernelEmitter, For, Sequence[str]], None] | None = None, numbers: Numbers | None = None):
         self.kernel = kernel
         self.b = Builder(target, declares)
         self.pointers = pointers
         self.buffers = {buffer.name: buffer for buffer in kernel.buffers}
         self.outline = outline
+        self.numbers = numbers
         self.env: dict[str, Value] = {}
         self.indices: dict[str, Index] = {}
         self.lane: Lane | None = None
@@ -216,7 +218,7 @@ class KernelEmitter:
             self.outline(self, stmt, captured)
             for name in self.effects(stmt)[1]:
                 self.version[name] = self.version.get(name, 0) + 1
-        elif stmt.extent == 1 or (stmt.kind == "unroll" and stmt.extent * _cost(stmt.body) <= UNROLL_LIMIT):
+        elif (stmt.extent == 1 and not self.numbers) or (stmt.kind == "unroll" and stmt.extent * _cost(stmt.body) <= UNROLL_LIMIT):
             if stmt.kind == "unroll":
                 self.unrolled[stmt.var], outside = stmt.extent, self.unrolled_at
                 self.unrolled_at = self.b.level
@@ -226,8 +228,12 @@ class KernelEmitter:
             if self.unrolled.pop(stmt.var, None):
                 self.unrolled_at = outside
         else:
-            self.counted(stmt, "0", str(stmt.extent), 1, lambda: self.body(stmt.body))
+            self.counted(stmt, "0", self.number(stmt.extent, "extent", stmt.var), 1, lambda: self.body(stmt.body))
         self.restore_indices({stmt.var: outer})
+
+    def number(self, value: int, *what: str) -> str:
+        """The operand for a size, which is an argument where sizes are; `what` it is the size of."""
+        return self.numbers.text(what, value) if self.numbers else str(value)
 
     def restore_indices(self, outer: dict[str, Index | None]) -> None:
         """Give loop variables back the meaning that they had outside of a loop."""
@@ -248,7 +254,8 @@ class KernelEmitter:
                 self.indices[stmt.var] = Index(None)
                 self.body(stmt.body)
             else:
-                self.counted(stmt, "0", str(blocks * width), width, lambda: self.body(stmt.body))
+                limit = str(blocks * width) if rest else self.number(blocks * width, "extent", stmt.var)
+                self.counted(stmt, "0", limit, width, lambda: self.body(stmt.body))
         if rest:
             self.lane = last_lanes(stmt.var, rest, width)
             self.indices[stmt.var] = Index(None, blocks * width)

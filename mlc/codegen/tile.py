@@ -45,14 +45,18 @@ def emit_tile(k: KernelEmitter, s: Tile) -> None:
         _step(k, s, columns)
 
     rounds = s.depth // unroll if s.depth > UNROLL + 1 else 0
+    done = k.number(rounds * unroll, "depth", s.name)
     if rounds:
         def body() -> None:
             base = k.indices[s.k]
             for offset in range(unroll):
                 step(offset, base)
-        k.loop(s.k, "0", str(rounds * unroll), unroll, names, (), body)
-    for i in range(rounds * unroll, s.depth):
-        step(i, None)
+        k.loop(s.k, "0", done, unroll, names, (), body)
+        for i in range(s.depth % unroll):
+            step(i, Index(Value(done, dt.i64, 1, 0)))
+    else:
+        for i in range(s.depth):
+            step(i, None)
 
     for (r, j), name in zip(cells, names):
         first, k.lane = columns[j]

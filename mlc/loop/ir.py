@@ -123,6 +123,7 @@ class LoopKernel:
     `may_alias`: pairs of (in, out) buffer names that the memory plan may place on the same memory: for these, element i of the input is
     read in the same innermost iteration that writes element i of the output, and never after. All other buffers are disjoint.
     `streams`: "out" buffers that are stored past the caches where stores are whole aligned vectors; the kernel does not load them.
+    `library`: its code is shared by kernels that differ in sizes only (`mlc.kernel.library`); it does the same.
     """
 
     name: str
@@ -130,6 +131,7 @@ class LoopKernel:
     body: tuple[Stmt, ...]
     may_alias: frozenset[tuple[str, str]] = frozenset()
     streams: frozenset[str] = frozenset()
+    library: bool = False
 
     def buffer(self, name: str) -> Buffer:
         """The buffer of this name. KeyError if there is none."""

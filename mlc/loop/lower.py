@@ -14,6 +14,7 @@ from mlc.core.expr import Expr
 from mlc.kernel.attention import AttendSchedule
 from mlc.kernel.axes import place_axis, rebase
 from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Put, Stage
+from mlc.kernel.library import in_library
 from mlc.kernel.plain import SweepSchedule, TransposeSchedule
 from mlc.kernel.schedule import Schedule, StageSchedule, additions, chunk_steps
 from mlc.kernel.tiling import TileSchedule
@@ -264,6 +265,6 @@ def lower(kernel: Kernel, schedule: Schedule) -> LoopKernel:
     buffers = tuple(Buffer(p.name, p.type.dtype, p.type.size, role.get(p.role, p.role)) for p in kernel.params)
     lowering = _Lowering(kernel, schedule)
     body = lowering.run()
-    return LoopKernel(kernel.name, (*buffers, *lowering.scratch), body, kernel.may_alias, frozenset(schedule.streams))
+    return LoopKernel(kernel.name, (*buffers, *lowering.scratch), body, kernel.may_alias, frozenset(schedule.streams), in_library(kernel, schedule))
 
 

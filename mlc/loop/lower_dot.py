@@ -85,7 +85,7 @@ class DotLoops:
                 total = self._load(self.sums, row * columns[1] + c)
                 return [Decl(self.dot.name, self.dot.dtype, width, ex.convert(total, self.dot.dtype)), *self._stores(rows[0] + row, columns[0] + c)]
             return self._lanes("c", columns[1], body, width)
-        width = self.plan.width * WIDE
+        width = self.plan.width // WIDE if self.plan.stream else self.plan.width * WIDE  # two vectors: streams have four a lane loop
         if rows[1] == 1:
             return [at(Affine(), width)]
         var = self.fresh("r")

@@ -58,7 +58,8 @@ class _Printer(ExprPrinter):
     def print(self) -> str:
         kernel = self.kernel
         buffers = ", ".join(f"%{checked_buffer(b.name)}: {b.dtype}[{b.size}] {b.role}" for b in kernel.buffers)
-        self.lines = [f"loops @{checked_title(kernel.name)}({buffers}){format_aliases(kernel.may_alias)}{format_streams(kernel.streams)} {{"]
+        marks = f"{format_aliases(kernel.may_alias)}{format_streams(kernel.streams)}{' library' * kernel.library}"
+        self.lines = [f"loops @{checked_title(kernel.name)}({buffers}){marks} {{"]
         self.body(kernel.body, "  ", {})
         return "\n".join([*self.lines, "}", ""])
 
@@ -140,7 +141,8 @@ class _Parser(ExprReader):
         buffers = self.in_parens(self.buffer)
         self.buffers = {b.name: b.dtype for b in buffers}
         aliases, streams = self.aliases(), self.streams()
-        return LoopKernel(name, buffers, self.body({}), aliases, streams)
+        library = r.accept("library")
+        return LoopKernel(name, buffers, self.body({}), aliases, streams, library)
 
     def buffer(self) -> Buffer:
         name = self.value()

@@ -197,4 +197,4 @@ def native_function(program: object, fallback: Callable | None = None) -> Callab
         return None
     specs = [[(spec.shape, parse_dtype(spec.dtype).numpy) for spec in group] for group in (manifest.inputs, manifest.outputs)]
     return native.function(ctypes.addressof(program.table), *specs, [address(array) for array in program.residents], manifest.arena_bytes,
-                           manifest.heavy, fallback, (program.library, program.table, program.residents))
+                           manifest.heavy, fallback, (tuple(program.libraries), program.table, program.residents))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -62,6 +63,7 @@ class Manifest:
     `residents` says what lies in memory between calls: (constant,) for a constant as it is, (constant, depth, columns, panels, transposed)
     for one that is packed, by number; None: all constants as they are.
     `steps`: what `mlc.runtime.support.call_table` takes; None: the one function `mlc_main`, which gets the address of every slot.
+    `objects`: (bytes, names of the functions in it) of each object that the code is made of, one after the other; None: it is one.
     `extra` is free for analyses and texts: JSON values only.
     """
 
@@ -77,6 +79,7 @@ class Manifest:
     heavy: bool = True
     residents: tuple[tuple, ...] | None = None
     steps: tuple[tuple, ...] | None = None
+    objects: tuple[tuple[int, tuple[str, ...]], ...] | None = None
     extra: dict[str, object] = field(default_factory=dict)
 
     @classmethod
@@ -106,6 +109,8 @@ class Manifest:
                 fields["residents"] = tuple(map(tuple, fields["residents"]))
             if fields["steps"] is not None:
                 fields["steps"] = tuple((*rest, tuple(map(tuple, places)), tuple(numbers)) for *rest, places, numbers in fields["steps"])
+            if fields["objects"] is not None:
+                fields["objects"] = tuple((size, tuple(names)) for size, names in fields["objects"])
             return cls(**fields)
         except (ValueError, TypeError, KeyError, MlcError) as error:
             raise ArtifactError(f"not a manifest of this version of mlc: {error}") from None
@@ -136,14 +141,19 @@ class Program:
         self._bufs = ctypes.c_void_p * (len(self._dtypes) + len(self._outputs) + len(self.residents) + 1)
 
     def _link(self) -> ctypes.Array:
-        """The program as `mlc_call` runs it; its code is `self.library`."""
+        """The program as `mlc_call` runs it; its code is in `self.libraries`."""
         slots = len(self.manifest.inputs) + len(self.manifest.outputs) + len(self.residents) + 1
-        steps = self.manifest.steps
+        steps, objects = self.manifest.steps, self.manifest.objects
         if steps is None:
             steps = (("mlc_main", 0, 0, tuple((slot, 0) for slot in range(slots)), ()),)
-        own = {name for name, *_ in steps} - set(support().exports)
-        self.library = Library(self.object_code, sorted(own), dependencies=libraries(self.object_code))
-        return call_table(steps, lambda name: (self.library if name in own else support()).address(name))
+        if objects is None:
+            objects = ((len(self.object_code), tuple({name for name, *_ in steps} - set(support().exports))),)
+        self.libraries, homes, at = [], dict.fromkeys(support().exports, support()), 0
+        for size, names in objects:
+            self.libraries.append(_loaded(self.object_code[at:at + size], names))
+            homes.update(dict.fromkeys(names, self.libraries[-1]))
+            at += size
+        return call_table(steps, lambda name: homes[name].address(name))
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run on arrays of the manifest's shapes and dtypes; returns fresh C-contiguous, 64-byte-aligned arrays.
@@ -186,6 +196,17 @@ class Program:
         """The program that `save` wrote; ArtifactError if the file is damaged or made for another CPU or version."""
         from mlc.runtime.artifact import load
         return load(path)
+
+
+_libraries: weakref.WeakValueDictionary[bytes, Library] = weakref.WeakValueDictionary()
+
+
+def _loaded(code: bytes, names: tuple[str, ...]) -> Library:
+    """The object in memory, one copy for all programs."""
+    found = _libraries.get(code)
+    if found is None or not set(names) <= set(found.exports):
+        found = _libraries[code] = Library(code, names, dependencies=libraries(code))
+    return found
 
 
 def _in_memory(manifest: Manifest, constants: list[np.ndarray], own: bool) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:

@@ -10,9 +10,10 @@ import ctypes
 import os
 from collections.abc import Callable, Sequence
 
-from mlc.cache.store import Cache, cache_key, default_cache
+from mlc.cache.package import package_cache
+from mlc.cache.store import cache_key
 from mlc.codegen.target import Target, compile_object, get_target
-from mlc.core.errors import CodegenError, OptionError
+from mlc.core.errors import CodegenError
 from mlc.runtime import convert_ir, threads_ir
 from mlc.runtime.once import once
 from mlc.runtime.orc import Library
@@ -191,15 +192,11 @@ EXPORTS = ("mlc_call", "mlc_poison", *threads_ir.EXPORTS)
 
 
 def load_library(text: str, exports: Sequence[str], dependencies: Sequence[Library] = (), level: int = 0) -> Library:
-    """A library of mlc's own from IR text, for the baseline CPU; its object code is kept in the persistent cache.
+    """A library of mlc's own from IR text, for the baseline CPU; its object code is kept beside the package's bytecode.
 
     Level 0 of LLVM makes it in a fifth of the time, and calls take 5 ns longer.
     """
-    target = get_target("generic")
-    try:
-        cache = default_cache()
-    except OptionError:  # an unusable MLC_CACHE_DIR is for the compiler to report; saved programs run without a cache
-        cache = Cache(None)
+    target, cache = get_target("generic"), package_cache()
     key = cache_key(text, pipeline="runtime library", target=target.key, extra=level)
     stored = cache.get(key)
     if stored is not None:

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from mlc.codegen.module import emit_module, placed_buffers
+from mlc.codegen.module import emit_module, module_text, placed_buffers
 from mlc.codegen.target import compile_object, get_target, host_lacks
 from mlc.core import dtype as dt
 from mlc.core.dtype import DType
@@ -56,7 +56,7 @@ def run(kernels: list[LoopKernel], arrays: list[dict[str, np.ndarray]], target: 
         calls.append((kernel, places))
         results.append(made)
     module = emit_module(calls, get_target(target))
-    code = compile_object(module.text, get_target(target))
+    code = compile_object(module_text(module.functions), get_target(target))
     library = Library(code, sorted({step.function for step in module.steps}), dependencies=libraries(code))
     table = call_table([(s.function, s.extent, s.scratch, s.places, s.numbers) for s in module.steps], library.address)
     native_call()(ctypes.addressof(table), (ctypes.c_void_p * max(1, len(pointers)))(*pointers))

@@ -13,7 +13,7 @@ from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.affine import Affine, variable
 from mlc.core.options import options
-from mlc.loop.ir import Buffer, For, LoopKernel, Store, load
+from mlc.loop.ir import Buffer, Decl, For, LoopKernel, Store, load
 
 I, J = variable("i"), variable("j")
 GOLDEN = get_target("golden-v3")
@@ -63,8 +63,9 @@ def test_a_kernel_that_is_called_twice_is_emitted_once():
     kernel = rows(load("x", dt.f32, J * 32 + I))
     module = emit_module([(kernel, [(0, 0), (1, 0), (2, 0)]), (kernel, [(2, 0), (1, 0), (2, 1024)])], GOLDEN)
     assert module.text.count("define ") == 1
+    (function,) = module.functions
     assert [(step.function, step.extent, step.places) for step in module.steps] == [
-        ("k0", 0, ((0, 0), (1, 0), (2, 0))), ("k0", 0, ((2, 0), (1, 0), (2, 1024)))]
+        (function.name, 0, ((0, 0), (1, 0), (2, 0))), (function.name, 0, ((2, 0), (1, 0), (2, 1024)))]
     assert "; k0(0, 1, 2)\n; k0(2, 1, 2+1024)\n" in module.text
 
 
@@ -89,10 +90,18 @@ def test_small_scratch_is_on_the_stack_and_large_scratch_is_placed():
 
 def test_outermost_parallel_loops_are_functions_over_a_range():
     body = For("i", 6, (Store("o", I, load("x", dt.f32, I) * 2.0),), "parallel")
-    kernel = LoopKernel("k", (Buffer("x", dt.f32, 6, "in"), Buffer("o", dt.f32, 6, "out")), (body, body))
-    text = text_of(kernel)
-    assert len(re.findall(r"define internal void @k0\.parallel\d\(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch\)", text)) == 2
-    assert text.count("i64 6, i64 1)") == 2
+    given = Buffer("x", dt.f32, 6, "in"), Buffer("o", dt.f32, 6, "out")
+    text = text_of(LoopKernel("k", given, (body, For("i", 6, (Store("o", I, load("o", dt.f32, I) + 1.0),), "parallel"))))
+    assert re.findall(r"define .*", text) == [f"define void @k{i}(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch) nounwind {{" for i in (0, 1)]
+    assert "; k0(0, 1) x 6\n; k1(0, 1) x 6\n" in text
+
+
+def test_a_parallel_loop_beside_variables_is_launched_by_its_kernel():
+    body = For("i", 6, (Store("o", I, load("x", dt.f32, I) * ex.var("s", dt.f32)),), "parallel")
+    scale = Decl("s", dt.f32, 1, load("x", dt.f32, Affine()) + 1.0)
+    text = text_of(LoopKernel("k", (Buffer("x", dt.f32, 6, "in"), Buffer("o", dt.f32, 6, "out")), (scale, body)))
+    assert "define internal void @k0.parallel0(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch)" in text
+    assert "call void @mlc_parallel(ptr @k0.parallel0, ptr %inner, i64 6, i64 1)" in text and "; k0(0, 1)\n" in text
 
 
 def test_a_kernel_that_is_one_parallel_loop_is_one_function():
@@ -100,13 +109,13 @@ def test_a_kernel_that_is_one_parallel_loop_is_one_function():
     given = Buffer("x", dt.f32, 6, "in"), Buffer("o", dt.f32, 6, "out")
     assert re.findall(r"define .*?@([\w.]+)", text_of(LoopKernel("k", given, (body,)))) == ["k0"]
     (step,) = emit_module([(LoopKernel("k", given, (body,)), [(0, 0), (1, 0)])], GOLDEN).steps
-    assert (step.function, step.extent, step.scratch) == ("k0", 6, 1)  # a short loop
+    assert (step.extent, step.scratch) == (6, 1)  # a short loop
     with options(fork_us=0):
         assert [s.scratch for s in emit_module([(LoopKernel("k", given, (body,)), [(0, 0), (1, 0)])], GOLDEN).steps] == [0]
     long = For("i", 6, (For("j", 1 << 16, (Store("o", I, load("x", dt.f32, I) * 2.0),)),), "parallel")
     assert [s.scratch for s in emit_module([(LoopKernel("k", given, (long,)), [(0, 0), (1, 0)])], GOLDEN).steps] == [0]
     serial = For("j", 6, (Store("o", J, load("x", dt.f32, J) + 2.0),), "serial")
-    assert re.findall(r"define .*?@([\w.]+)", text_of(LoopKernel("k", given, (body, serial)))) == ["k0.parallel0", "k0"]
+    assert re.findall(r"define .*?@([\w.]+)", text_of(LoopKernel("k", given, (body, serial)))) == ["k0", "k1"]
 
 
 @pytest.mark.parametrize("target", runnable_targets())

@@ -239,7 +239,7 @@ def run(code: str) -> str:
 
 def test_the_function_outlives_its_program_and_then_frees_the_code():
     subtracting = subtract()
-    library = weakref.ref(subtracting.library)
+    library = weakref.ref(subtracting.libraries[0])
     function = subtracting.native_function()
     del subtracting
     gc.collect()
@@ -255,7 +255,7 @@ def test_a_cycle_through_the_fallback_is_collected():
         pass
     owner = Owner()
     subtracting = subtract()
-    library = weakref.ref(subtracting.library)
+    library = weakref.ref(subtracting.libraries[0])
     owner.call = lambda *args, owner=owner: owner
     owner.function = subtracting.native_function(owner.call)
     gone = weakref.ref(owner)

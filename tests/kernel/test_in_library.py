@@ -1,0 +1,51 @@
+"""Which kernels come from the library."""
+
+import numpy as np
+import pytest
+
+import mlc
+from mlc.codegen.target import get_target
+from mlc.stages import Stages
+
+nn = mlc.nn
+
+
+def shared(function, *shapes, dtype="f4", target="native"):
+    args = [np.ones(shape, dtype) for shape in shapes]
+    return [loop.library for loop in Stages(mlc.jit(function).lower(*args)._captured.graph, get_target(target)).loops.values()]
+
+
+@pytest.mark.parametrize("target", ["native", "golden-v3", "generic"])
+def test_contractions_with_little_after_them_do(target):
+    sizes = (64, 96), (96, 128)
+    assert shared(lambda a, b: a @ b, *sizes, target=target) == [True]
+    assert shared(lambda a, b: a.T @ b, (96, 64), (96, 128), target=target) == [True]
+    assert shared(lambda a, b, c: nn.relu(a @ b + c), *sizes, (128,), target=target) == [True]
+    assert shared(lambda a, b, c, r: r + a @ b + c, *sizes, (128,), (64, 128), target=target) == [True]
+    assert shared(lambda a, b: a @ b, *sizes, dtype="f8", target=target) == [True]
+
+
+def test_a_row_times_a_matrix_does():
+    assert shared(lambda a, b: a @ b, (1, 256), (256, 256)) == [True]
+
+
+def test_attention_does():
+    assert shared(lambda q, k, v: nn.softmax(q @ k.mT * 0.125, axis=-1) @ v, *[(4, 128, 64)] * 3) == [True]
+
+
+def test_small_products_do_not():
+    assert shared(lambda a, b: a @ b, (32, 32), (32, 32)) == [False]
+
+
+def test_long_epilogues_do_not():
+    assert shared(lambda a, b: nn.gelu(a @ b), (64, 96), (96, 128)) == [False]
+
+
+def test_tiles_of_few_rows_do_not():
+    assert shared(lambda a, b: a @ b, (2, 256), (256, 256)) == [False]
+
+
+def test_halves_integers_and_other_kernels_do_not():
+    assert shared(lambda a, b: a @ b, (64, 96), (96, 128), dtype="f2") == [False]
+    assert shared(lambda a, b: a @ b, (64, 96), (96, 128), dtype="i4") == [False]
+    assert shared(lambda a: nn.softmax(a), (64, 96)) == [False]

@@ -8,11 +8,14 @@ around the boxes that stick out on top. Everything is deterministic. Sizes are i
 
 from __future__ import annotations
 
-import random
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import random
 
 # What a box occupies: disjoint (first step, last step, units), in order of time.
 Box = tuple[tuple[int, int, int], ...]
@@ -128,6 +131,7 @@ class _Problem:
 
     def search(self, order: list[int], best: list[int], least: int) -> list[int]:
         """Hill climbing on the order: boxes on top, and boxes below that they rest on, go earlier."""
+        import random  # few plans need a search, and every process that compiles would pay for it
         rng = random.Random(len(self.boxes))
         current, height = best, least
         for run in range(_SEARCH_RUNS):

@@ -93,7 +93,11 @@ def _mlc() -> Library:
     def memory(function, args):
         found = function.lower(*args).compile().memory_analysis()
         return {key: float(found[key]) for key in ("arena", "packed", "constants") if key in found}
-    return Library(xp, names, mlc.jit, memory=memory)
+
+    def forget():
+        from mlc.runtime import functions
+        functions.forget()
+    return Library(xp, names, mlc.jit, memory=memory, forget=forget)
 
 
 def _jax() -> Library:

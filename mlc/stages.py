@@ -28,6 +28,7 @@ from mlc.passes.kernelize import partition
 from mlc.passes.manager import PassResult
 from mlc.passes.pipeline import run_pipeline
 from mlc.plan import ProgramPlan, order_program, plan_program, run_planned
+from mlc.runtime.functions import objects
 
 # A call longer than this releases the GIL.
 HEAVY_SECONDS = 20e-6
@@ -135,7 +136,6 @@ class Stages:
     def build(self):
         """Object code, linked. Raises CodegenError."""
         from mlc.runtime.executable import Manifest, Program
-        from mlc.runtime.functions import objects
         code = objects(self.module.functions, self.target)
         kernels, constants = self.kernels, self.constants()
         def specs(names): return [(n, kernels.values[n].type.shape, kernels.values[n].type.dtype) for n in names]

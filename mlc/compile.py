@@ -75,8 +75,9 @@ class Executable:
         return self.stages.cost_analysis()
 
     def memory_analysis(self) -> dict[str, Any]:
-        """Bytes: "arena", "max live" (lower bound of the arena), "constants", "inputs", "outputs"; "scratch per worker":
-        what each thread beside the caller's has of its own, which programs share."""
+        """Bytes: "arena", "max live" (its lower bound: the most alive at once, without what lies in outputs that are not yet written),
+        "constants", "packed" (weights), "inputs", "outputs"; "scratch per worker": what each thread beside the caller's has of its own, which
+        programs share."""
         return self.stages.memory_analysis()
 
     def save(self, path: str | os.PathLike, frontend: str = "") -> None:
@@ -133,6 +134,7 @@ def load_executable(path: str | os.PathLike) -> tuple[LoadedExecutable, str]:
 @uncollected()
 def compile_graph(graph: Graph) -> Executable:
     """Compile a graph under the options in force. Raises VerifyError, UnsupportedError or CodegenError."""
+    opt.warn_of_unknown_variables()
     for name in opt.OPTIONS:
         opt.get(name)  # a bad value of any option is refused here, not where it first matters
     if opt.get("check"):

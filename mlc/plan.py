@@ -30,16 +30,38 @@ def _in_place(step: Step) -> list[tuple[str, str]]:
 
 
 def order_program(program: KernelGraph, spilled: Spilled) -> KernelGraph:
-    """The program with its steps in an order that keeps little memory alive at once."""
+    """The program with its steps in an order that keeps little memory alive at once.
+
+    Outputs have memory of their own: what is alive beside it is least where they count as alive from when they are written. As
+    temporaries need not fit into them, an order that leaves several outputs out is tried too, and the smaller arena wins.
+    """
     temps = {v.name for v in program.values.values() if v.role == "temp"}
+    best: KernelGraph | None = None
+    found: list[list[int]] = []
+    least = 0
+    for kept in (set(program.outputs), set()) if len(program.outputs) > 1 else (set(program.outputs),):
+        ordered = _order(program, spilled, temps, kept)
+        if ordered not in found:
+            found.append(ordered)
+    for ordered in found:
+        candidate = replace(program, steps=[program.steps[k] for k in ordered])
+        arena = plan_memory(_requests(candidate, spilled)).arena_bytes if len(found) > 1 else 0
+        if best is None or arena < least:
+            best, least = candidate, arena
+    return best
+
+
+def _order(program: KernelGraph, spilled: Spilled, temps: set[str], kept: set[str]) -> list[int]:
+    """An order in which little of the temporaries and of `kept` is alive at once; what is kept stays so to the end."""
+    counted = temps | kept
     writer = {name: k for k, step in enumerate(program.steps) for name in step.writes()}
     steps, deps = [], []
     for k, step in enumerate(program.steps):
-        writes = [(w, program.values[w].type.nbytes) for w in step.writes() if w in temps]
+        writes = [(w, program.values[w].type.nbytes) for w in step.writes() if w in counted]
         writes += [(f"{k}.{b.name}", b.nbytes) for b in spilled[step.kernel]]
-        steps.append(order.Step(step.reads(), tuple(writes), tuple(p for p in _in_place(step) if set(p) <= temps)))
-        deps.append([writer[r] for r in step.reads() if r in writer and r not in temps])
-    return replace(program, steps=[program.steps[k] for k in order.order_steps(steps, deps)])
+        steps.append(order.Step(step.reads(), tuple(writes), tuple(p for p in _in_place(step) if set(p) <= counted)))
+        deps.append([writer[r] for r in step.reads() if r in writer and r not in counted])
+    return order.order_steps(steps, deps, kept)
 
 
 class ProgramPlan:
@@ -52,28 +74,31 @@ class ProgramPlan:
         self.memory: MemoryPlan = plan_memory(self.requests)
         if opt.get("check"):
             verify_plan(self.requests, self.memory)
-        self.offsets = self.memory.offsets()
+        self.homes = {p.name: (self._slot(p.home), p.offset) for p in self.memory.placements}
+
+    def _slot(self, home: str) -> int:
+        return self.slots[home] if home else len(self.slots)
 
     def places(self, number: int, step: Step) -> list[Place]:
         """The place of each buffer of step `number`: its arguments, then the scratch that does not fit on the stack."""
-        arena = len(self.slots)
-        found = [(self.slots[a], 0) if a in self.slots else (arena, self.offsets[a]) for a in step.args]
-        return found + [(arena, self.offsets[f"{number}.{b.name}"]) for b in self.spilled[step.kernel]]
+        found = [(self.slots[a], 0) if a in self.slots else self.homes[a] for a in step.args]
+        return found + [self.homes[f"{number}.{b.name}"] for b in self.spilled[step.kernel]]
 
     def dead_before(self, number: int) -> list[tuple[Place, int]]:
-        """(place, bytes) of the arena that nobody may read from step `number` on: all of it first, then what the step before read last."""
-        arena = len(self.slots)
+        """(place, bytes) of the arena and of outputs that nobody may read from step `number` on: all first, then what the step before
+        read last."""
         if number == 0:
-            return [((arena, 0), self.memory.arena_bytes)] if self.memory.arena_bytes else []
-        alive = [(p.offset, p.offset + p.nbytes) for p in self.memory.placements if p.first < number <= p.last]
+            own = [((self.slots[r.name], 0), r.nbytes) for r in self.requests if r.own]
+            return [(place, nbytes) for place, nbytes in [*own, ((self._slot(""), 0), self.memory.arena_bytes)] if nbytes]
+        alive = [(p.home, p.offset, p.offset + p.nbytes) for p in self.memory.placements if p.first < number <= p.last]
         found = []
         for p in self.memory.placements:
             if p.last != number - 1:
                 continue
-            at = p.offset
-            for low, high in [*sorted(alive), (p.offset + p.nbytes, p.offset + p.nbytes)]:
-                if at < min(low, p.offset + p.nbytes):
-                    found.append(((arena, at), min(low, p.offset + p.nbytes) - at))
+            at, end = p.offset, p.offset + p.nbytes
+            for low, high in [*sorted((low, high) for home, low, high in alive if home == p.home), (end, end)]:
+                if at < min(low, end):
+                    found.append(((self._slot(p.home), at), min(low, end) - at))
                 at = max(at, high)
         return found
 
@@ -91,9 +116,10 @@ def _requests(program: KernelGraph, spilled: Spilled) -> list[Request]:
             shares.setdefault(written, []).append(read)
     found = []
     for value in program.values.values():
-        if value.role == "temp":
-            name = value.name
-            found.append(Request(name, value.type.nbytes, first[name], last[name], tuple(shares.get(name, ())), str(value.type)))
+        if value.role in ("temp", "output"):
+            name, own = value.name, value.role == "output"
+            end = len(program.steps) if own else last[name]
+            found.append(Request(name, value.type.nbytes, first[name], end, tuple(shares.get(name, ())), str(value.type), own))
     for k, step in enumerate(program.steps):
         found.extend(Request(f"{k}.{b.name}", b.nbytes, k, k, (), f"{b.dtype}[{b.size}]") for b in spilled[step.kernel])
     return found
@@ -101,20 +127,19 @@ def _requests(program: KernelGraph, spilled: Spilled) -> list[Request]:
 
 def run_planned(program: KernelGraph, plan: ProgramPlan, loops: Mapping[Kernel, LoopKernel], args: Sequence[np.ndarray],
                 constants: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The program's outputs by the loop interpreter inside the planned arena: in-place results on their operands, dead bytes poisoned."""
-    outputs = [np.full(program.values[o].type.nbytes, 0xFF, np.uint8).view(program.values[o].type.dtype.numpy) for o in program.outputs]
-    given = [[np.ascontiguousarray(a).reshape(-1) for a in group] for group in (args, residents(program, constants))]
-    slots = [*given[0], *outputs, *given[1]]
-    arena = np.empty(plan.memory.arena_bytes, np.uint8)
+    """The program's outputs by the loop interpreter inside the planned memory: in-place results on their operands, dead bytes poisoned."""
+    outputs = [np.full(program.values[o].type.nbytes, 0xFF, np.uint8) for o in program.outputs]
+    given = [[np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in group] for group in (args, residents(program, constants))]
+    slots = [*given[0], *outputs, *given[1], np.empty(plan.memory.arena_bytes, np.uint8)]
     for number, step in enumerate(program.steps):
-        for (_, offset), nbytes in plan.dead_before(number):
-            arena[offset:offset + nbytes] = 0xFF
-        kernel, bound = loops[step.kernel], {}
+        for (slot, offset), nbytes in plan.dead_before(number):
+            slots[slot][offset:offset + nbytes] = 0xFF
+        kernel = loops[step.kernel]
         placed = [b for b in kernel.buffers if not b.own or b in plan.spilled[step.kernel]]
-        for buffer, (slot, offset) in zip(placed, plan.places(number, step), strict=True):
-            bound[buffer.name] = slots[slot] if slot < len(slots) else arena[offset:offset + buffer.nbytes].view(buffer.dtype.numpy)
-        interp.run(kernel, bound)
-    return [value.reshape(program.values[o].type.shape) for o, value in zip(program.outputs, outputs)]
+        interp.run(kernel, {b.name: slots[slot][offset:offset + b.nbytes].view(b.dtype.numpy)
+                            for b, (slot, offset) in zip(placed, plan.places(number, step), strict=True)})
+    types = [program.values[o].type for o in program.outputs]
+    return [value.view(type.dtype.numpy).reshape(type.shape) for value, type in zip(outputs, types)]
 
 
 def plan_program(program: KernelGraph, spilled: Spilled) -> tuple[ProgramPlan, PassResult]:

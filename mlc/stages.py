@@ -89,7 +89,7 @@ class Stages:
         if opt.get("check"):
             from mlc.loop.verify import verify
             for kernel in found.values():
-                verify(kernel, "lowering")
+                verify(kernel, "lowering", whole=True)
                 if opt.get("check") >= 2:
                     from mlc.loop import text
                     text.text_round_trips(kernel, "lowering")

@@ -100,15 +100,19 @@ def _walk(graph: Graph, values: list, model: ErrorModel) -> list:
 def value_of(node: Node, operands: Sequence, model: ErrorModel) -> Value | tuple[Value, ...]:
     """The value of any node; region ops evaluate their region and give a tuple."""
     if node.regions:
-        region = node.regions[0]
-        inner: list = [None] * len(region)
-        for p, operand in zip(region.params, operands):
-            inner[p] = operand
-        _walk(region, inner, model)
-        return tuple(inner[o] for o in region.outputs)
+        inner = region_values(node.regions[0], operands, model)
+        return tuple(inner[o] for o in node.regions[0].outputs)
     if operands and isinstance(operands[0], tuple):
         return operands[0][node.attrs["index"]]
     return node_value(node, operands, model)
+
+
+def region_values(region: Graph, operands: Sequence, model: ErrorModel) -> list:
+    """The values of a region's nodes, whose parameters are the operands."""
+    inner: list = [None] * len(region)
+    for p, operand in zip(region.params, operands):
+        inner[p] = operand
+    return _walk(region, inner, model)
 
 
 def node_value(node: Node, operands: Sequence[Value], model: ErrorModel) -> Value:

@@ -7,7 +7,7 @@
     ; check: 3f9a1c...                      of everything else
     graph @main(...) -> ... { ... }
 
-Everything is a comment to the IR parser, which reads the rest. A damaged file raises CaseError, and the campaign goes on.
+Everything is a comment to the IR parser, which reads the rest. A damaged file raises CaseError; the campaign goes on, and fails.
 """
 
 from __future__ import annotations

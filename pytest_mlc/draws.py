@@ -7,6 +7,7 @@ callable that makes one from a generator (`lambda rng, B: ...`), or a dict, list
 from __future__ import annotations
 
 import inspect
+import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -119,18 +120,33 @@ def _draw(spec: object, sizes: Mapping[str, int], path: str, seed: tuple[int, in
         return {key: _draw(inner, sizes, f"{path}[{key!r}]", seed) for key, inner in spec.items()}
     rng = np.random.default_rng([*seed, zlib.crc32(path.encode())])
     if _ranged(spec):
-        return draw_array(_sized(_typed(spec[0]), sizes), rng, spec[1], spec[2])
+        return draw_array(_fitting(_sized(_typed(spec[0]), sizes), path), rng, spec[1], spec[2])
     if isinstance(spec, (list, tuple)):
         inner = [_draw(s, sizes, f"{path}[{k}]", seed) for k, s in enumerate(spec)]
         return type(spec)(*inner) if hasattr(spec, "_fields") else type(spec)(inner)
     found = _typed(spec)
     if found is not None:
-        return draw_array(_sized(found, sizes), rng)
+        return draw_array(_fitting(_sized(found, sizes), path), rng)
     return _call(spec, rng, sizes) if callable(spec) else spec
 
 
 def _sized(found: TensorType, sizes: Mapping[str, int]) -> TensorType:
     return TensorType([sizes[dim.name] if isinstance(dim, Dim) else dim for dim in found.shape], found.dtype)
+
+
+def _fitting(found: TensorType, path: str) -> TensorType:
+    """The type, if memory can hold it while it is drawn (as f64, then in its own dtype). ShapeError names the input."""
+    if found.size * np.dtype(np.float64).itemsize + found.nbytes > physical_memory():
+        raise ShapeError(f"input {path}: {found} takes {found.nbytes:,} bytes, more than this machine can hold; give it a smaller size")
+    return found
+
+
+def physical_memory() -> int:
+    """Bytes of this machine's memory."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 40
 
 
 def _call(make: Callable, rng: np.random.Generator, sizes: Mapping[str, int]) -> Any:

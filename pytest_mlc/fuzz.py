@@ -6,6 +6,7 @@ hang of either costs one case and a restart.
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 import time
 from collections import deque
@@ -87,7 +88,7 @@ class Campaign:
 
     # ----------------------------------------------------------------- stored cases
     def run_stored(self, paths: Iterable[Path], exact: bool = False) -> list[Failure]:
-        """Run stored cases; a damaged one is noted and skipped, or with `exact` raises CaseError."""
+        """Run stored cases; one that cannot be used (damaged, of another format) is a failure of its own, or with `exact` raises CaseError."""
         begun = time.monotonic()
         for path in paths:
             try:
@@ -95,6 +96,8 @@ class Campaign:
             except CaseError as error:
                 if exact:
                     raise
+                if path.exists():  # else it went away since the folder was listed
+                    self.tally.record("failures", _unusable(path, str(error), self.settings.shown(path)))
                 self.tally.skipped.append(str(error))
                 continue
             self.tally.stored += 1
@@ -237,3 +240,10 @@ class Campaign:
                 break
             self.tally.record("failures", self.investigator.examine(failing, min(EXAMINE_ONE, left)))
         self.failing.clear()
+
+
+def _unusable(path: Path, why: str, shown: str) -> Failure:
+    """A stored case that cannot be run: what it once found is not looked for any more."""
+    headline = f"mlc-fuzz: UNUSABLE  stored case {why}"
+    text = f"{headline}\n  {shown} is not tested any more; restore it from version control, or delete it"
+    return Failure(hashlib.sha256(str(path).encode()).hexdigest()[:6], headline, text, shown)

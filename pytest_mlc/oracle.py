@@ -18,7 +18,7 @@ from mlc.graph.analysis import live_nodes
 from mlc.graph.graph import Graph
 from mlc.graph.interpreter import wide_dtype
 from pytest_mlc import models
-from pytest_mlc.bounds import Value, analyse
+from pytest_mlc.bounds import Value, analyse, region_values
 from pytest_mlc.models import ErrorModel, min_normal
 
 VACUOUS_FRACTION = 0.2
@@ -100,9 +100,16 @@ class Referee:
         return [self._jax[o] for o in self.graph.outputs]
 
     def touches_subnormals(self) -> bool:
-        """Whether an input or intermediate that reaches an output is subnormal in a dtype in which JAX flushes."""
-        live = live_nodes(self.graph)
-        return any(_has_subnormal(v) for v, alive in zip(self.values, live) if alive)
+        """Whether an input or intermediate that reaches an output, also one inside a region, is subnormal in a dtype in which JAX flushes."""
+        todo = [(self.graph, self.values)]
+        while todo:
+            graph, values = todo.pop()
+            for node, value, alive in zip(graph.nodes, values, live_nodes(graph)):
+                if alive and _has_subnormal(value):
+                    return True
+                if alive and node.regions:
+                    todo.append((node.regions[0], region_values(node.regions[0], [values[k] for k in node.inputs], models.MLC)))
+        return False
 
 
 def _has_subnormal(value: object) -> bool:

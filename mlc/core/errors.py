@@ -39,6 +39,10 @@ class ArtifactError(MlcError, ValueError):
     """A saved executable that is damaged, foreign, or made for another CPU or version."""
 
 
+class OptionWarning(UserWarning):
+    """An option that is set where nobody reads it."""
+
+
 class WideningWarning(UserWarning):
     """A NumPy float64 scalar turned a narrower float computation into float64."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from mlc.core.dataclass import dataclass
-from mlc.core.errors import OptionError
+from mlc.core.errors import OptionError, OptionWarning
 
 
 def _int(lo: int, hi: int) -> Callable[[object], int]:
@@ -66,6 +66,25 @@ OPTIONS: dict[str, Option] = {
     "limit": Option(-1, _int(-1, 1 << 40), True, "apply only the first so many rewrites (for bisection); -1: all of them"),
     "disable_passes": Option("", str, True, "comma-separated names of passes to leave out (for bisection)"),
 }
+
+# Environment variables that are no options: of the fuzzer's own processes.
+OTHER_VARIABLES = ("MLC_FUZZ_PRELOAD", "MLC_FUZZ_TIMEOUT")
+_warned: set[str] = set()
+
+
+def warn_of_unknown_variables() -> None:
+    """Warn of each environment variable MLC_... that means nothing here, once a process: a misspelt one would be ignored in silence."""
+    unknown = [name for name in os.environ if name.startswith("MLC_") and name not in _warned
+               and name[4:].lower() not in OPTIONS and name not in OTHER_VARIABLES]
+    for name in sorted(unknown):
+        import difflib
+        import warnings
+        _warned.add(name)
+        known = ["MLC_" + option.upper() for option in OPTIONS]
+        near = difflib.get_close_matches(name, known, 1)
+        meant = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+        warnings.warn(f"the environment variable {name} is unknown to mlc and ignored; {meant}", OptionWarning, stacklevel=2)
+
 
 # What is told when a block that sets an option begins or ends: for values that native code holds a copy of.
 _watchers: dict[str, Callable[[], None]] = {}

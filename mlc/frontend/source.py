@@ -15,20 +15,23 @@ from mlc.core.errors import DtypeError, MlcError, ShapeError, TraceError, Unsupp
 from mlc.graph.graph import Meta
 
 _INTERNAL = tuple(os.path.dirname(os.path.abspath(path)) + os.sep for path in (os.path.join(__file__, os.pardir), np.__file__))
-_TOOLS = os.path.join(_INTERNAL[0], "tools", "")  # the models that mlc.tools measures are a user's
+_MODELS = os.path.join(_INTERNAL[0], "tools", "bench", "")  # the models that mlc.tools measures are a user's
 _GENERATED = "<__array_function__ internals>"
+# Around the command line there is only what launched it: a console script, or runpy.
+_COMMAND = os.path.join(_INTERNAL[0], "tools", "cli.py")
 
 # By id, because hashing a code object hashes its bytecode; holding the object keeps the id its own.
-_codes: dict[int, tuple[CodeType, bool, dict[int, Meta]]] = {}
+_codes: dict[int, tuple[CodeType, bool | None, dict[int, Meta]]] = {}
 
 
-def _facts(code: CodeType) -> tuple[CodeType, bool, dict[int, Meta]]:
+def _facts(code: CodeType) -> tuple[CodeType, bool | None, dict[int, Meta]]:
+    """The code object; whether it is internal, None where nothing around it is the user's; `Meta` by line."""
     found = _codes.get(id(code))
     if found is None:
         path = code.co_filename
         full = os.path.abspath(path)
-        internal = path == _GENERATED or (full.startswith(_INTERNAL) and not full.startswith(_TOOLS))
-        found = _codes[id(code)] = (code, internal, {})
+        internal = path == _GENERATED or (full.startswith(_INTERNAL) and not full.startswith(_MODELS))
+        found = _codes[id(code)] = (code, None if full == _COMMAND else internal, {})
     return found
 
 
@@ -46,7 +49,7 @@ def user_frame() -> FrameType | None:
     frame = sys._getframe(1)
     while frame is not None and _facts(frame.f_code)[1]:
         frame = frame.f_back
-    return frame
+    return frame if frame is not None and _facts(frame.f_code)[1] is False else None
 
 
 def here() -> Meta | None:
@@ -56,6 +59,8 @@ def here() -> Meta | None:
         code = frame.f_code
         _, internal, metas = known(id(code)) or _facts(code)
         if not internal:
+            if internal is None:
+                return None
             line = frame.f_lineno
             meta = metas.get(line)
             if meta is None:
@@ -94,7 +99,7 @@ def user_line(trace: TracebackType | None, besides: tuple[str, ...] = ()) -> str
     found = ""
     while trace is not None:
         code = trace.tb_frame.f_code
-        if not _facts(code)[1] and not code.co_filename.startswith(besides):
+        if _facts(code)[1] is False and not code.co_filename.startswith(besides):
             found = f" at {os.path.basename(code.co_filename)}:{trace.tb_lineno} ({_name(code)})"
         trace = trace.tb_next
     return found

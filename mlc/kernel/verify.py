@@ -169,8 +169,11 @@ def aliases_are_read_before_they_are_written(kernel: Kernel) -> None:
         where = f"kernel @{kernel.name}, {target} in place of {source}"
         stores = [(s, put) for s, stage in enumerate(kernel.stages) for _, _, put in _parts(stage) if put is not None]
         first = next((k for k, (_, put) in enumerate(stores) if put.target == target), None)
-        if len(kernel.stages) != 1 or kernel.rows or first is None:
+        operands = [e for s in kernel.stages if isinstance(s, Dot) for e in (s.a, s.b)]
+        if len(kernel.stages) != 1 or (kernel.rows and not operands) or first is None:
             _fail("aliases_are_read_before_they_are_written", where, f"{len(kernel.stages)} stages", "one stage, which stores it")
+        if any(e.op == "load" and e.attr[0] == source for e in ex.topological(operands)):
+            _fail("aliases_are_read_before_they_are_written", where, "an operand of the contraction", "loads for stores only")
         for position, (_, put) in enumerate(stores):
             for e in ex.topological([put.value]):
                 if e.op == "load" and e.attr[0] == source and (position > first or e.attr[1] != stores[first][1].index):

@@ -14,6 +14,7 @@ from mlc.core.affine import Affine
 from mlc.core.dtype import DType
 from mlc.core.errors import VerifyError
 from mlc.core.expr import Expr, topological
+from mlc.loop.coverage import first_unwritten
 from mlc.loop.ir import Assign, Decl, Fold, For, LoopKernel, Store, Tile
 from mlc.loop.sites import Access, Loop, Site, accesses, all_sites
 from mlc.loop.solve import Term, may_be_zero
@@ -309,6 +310,20 @@ def only_out_and_scratch_are_stored(kernel: LoopKernel, sites: Sites) -> None:
             _fail("only_out_and_scratch_are_stored", site.where, f"a store to input %{site.stmt.buffer}", "stores to out, scratch and shared buffers")
 
 
+def every_output_element_is_written(kernel: LoopKernel, sites: Sites) -> None:
+    """Each element of an output is stored: what is left out would be whatever was in memory."""
+    stores: dict[str, list] = {b.name: [] for b in kernel.buffers if b.role == "out"}
+    for access in accesses(sites):
+        if access.is_store and access.buffer in stores:
+            extents = access.site.extents
+            stores[access.buffer].append((access.index.offset, [(c, extents[var]) for var, c in access.index.terms]))
+    for name, found in stores.items():
+        missing = first_unwritten(kernel.buffer(name).size, found)
+        if missing is not None:
+            _fail("every_output_element_is_written", f"kernel @{kernel.name} output %{name}", f"element {missing} is never stored",
+                  f"stores to 0..{kernel.buffer(name).size - 1}")
+
+
 def scratch_stays_inside_its_iteration(kernel: LoopKernel, sites: Sites) -> None:
     """Scratch that an iteration of a parallel loop (or the code outside of them) loads is stored there too: nothing is handed over in it."""
     private = {b.name for b in kernel.buffers if b.role == "scratch"}
@@ -437,12 +452,17 @@ INVARIANTS = (
     every_load_in_bounds, every_store_in_bounds, only_out_and_scratch_are_stored, scratch_stays_inside_its_iteration,
     parallel_iterations_are_independent, vector_lanes_are_independent, aliases_read_before_write,
 )
+# What also holds of the kernels of a program.
+WHOLE_INVARIANTS = (*INVARIANTS, every_output_element_is_written)
 
 
-def verify(kernel: LoopKernel, stage: str = "") -> LoopKernel:
-    """Check every invariant of a loop kernel; returns it. VerifyError names the invariant, the statement and the stage."""
+def verify(kernel: LoopKernel, stage: str = "", whole: bool = False) -> LoopKernel:
+    """Check every invariant of a loop kernel; returns it. VerifyError names the invariant, the statement and the stage.
+
+    `whole`: it is a kernel of a program, so nobody else fills its outputs.
+    """
     sites = all_sites(kernel)
-    for invariant in INVARIANTS:
+    for invariant in WHOLE_INVARIANTS if whole else INVARIANTS:
         try:
             invariant(kernel, sites)
         except VerifyError as error:

@@ -123,7 +123,7 @@ class _Problem:
         """Each box in turn at the lowest free offset, or (tight) in the gap it fills best."""
         offsets = [-1] * len(self.boxes)
         for i in order:
-            offsets[i] = _lowest(self.conflicts.of(i, offsets), tight)
+            offsets[i] = lowest(self.conflicts.of(i, offsets), tight)
             self.conflicts.placed(i, offsets[i])
         self.conflicts.clear()
         self.work += self.conflicts.work
@@ -159,7 +159,7 @@ class _Problem:
         return trial
 
 
-def _lowest(forbidden: list[tuple[int, int]], tight: bool) -> int:
+def lowest(forbidden: list[tuple[int, int]], tight: bool) -> int:
     """The least x >= 0 with no `low < x < high` among the forbidden intervals; `tight`: the one with least room above it."""
     forbidden.sort()
     x, best, room = 0, -1, -1

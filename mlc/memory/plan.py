@@ -1,8 +1,10 @@
-"""The memory plan: where in one arena each buffer of a program lives, and for how long.
+"""The memory plan: where each buffer of a program lives, in one arena or in an output, and for how long.
 
 A buffer is a `Request`: so many bytes from kernel step `first` (which writes it) to `last` (which reads it last). It may
-take over, in place, the memory of a buffer that its own kernel reads last. `plan_memory` decides who takes over what,
-then places the resulting chains (`mlc.memory.place`); `mlc.memory.verify` checks the outcome without sharing any of this.
+take over, in place, the memory of a buffer that its own kernel reads last. An output has memory of its own, which others may
+use until the output is written. `plan_memory` decides who takes over what, which of the resulting chains lie in outputs
+(`mlc.memory.house`), then places the others in the arena (`mlc.memory.place`); `mlc.memory.verify` checks the outcome
+without sharing any of this.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Sequence
 
 from mlc.core.dataclass import dataclass
 from mlc.core.errors import ParseError
+from mlc.memory.house import Room, house
 from mlc.memory.place import Box, lower_bound, place
 
 ALIGNMENT = 64
@@ -22,7 +25,8 @@ class Request:
     """`nbytes` alive in kernel steps first..last, both inclusive.
 
     `may_share` names buffers whose memory this one may take over at step `first`; names outside the arena are ignored.
-    `label` is for readers of the plan (a type, such as f32[64,512]).
+    `label` is for readers of the plan (a type, such as f32[64,512]). `own`: it is an output, which has memory of its own and is
+    alive to the end, so `last` is past every step.
     """
 
     name: str
@@ -31,11 +35,13 @@ class Request:
     last: int
     may_share: tuple[str, ...] = ()
     label: str = ""
+    own: bool = False
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A request's place: bytes [offset, offset + nbytes) of the arena. `in_place_of` names the buffer it takes over, if any."""
+    """A request's place: bytes [offset, offset + nbytes) of the arena, or of the output `home`. `in_place_of` names the buffer it
+    takes over, if any."""
 
     name: str
     offset: int
@@ -44,12 +50,16 @@ class Placement:
     last: int
     in_place_of: str = ""
     label: str = ""
+    home: str = ""
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Placements by offset, then time, then name. `lower_bound`: the most bytes (each buffer rounded up to 64) alive at one
-    step once in-place buffers share; no arena can be smaller."""
+    """Placements by home (the arena first), offset, time, name; outputs are among them where others lie in their memory.
+
+    `lower_bound`: the most bytes (each buffer rounded up to 64) alive at one step, once in-place buffers share and without what
+    lies in outputs; no arena can be smaller. Outputs count neither in it nor in `arena_bytes`: the caller has them anyway.
+    """
 
     placements: tuple[Placement, ...]
     arena_bytes: int
@@ -61,7 +71,7 @@ class MemoryPlan:
         return self.arena_bytes / self.lower_bound if self.lower_bound else 1.0
 
     def offsets(self) -> dict[str, int]:
-        """Byte offset by name."""
+        """Byte offset by name, in the arena or in its home."""
         return {p.name: p.offset for p in self.placements}
 
     def alias_classes(self) -> dict[str, str]:
@@ -75,8 +85,8 @@ class MemoryPlan:
     def text(self) -> str:
         """The plan as people read it, by offset; `parse_plan` reads it back."""
         lines = [f"memory  arena {self.arena_bytes:,} B  peak/lower bound {self.ratio:.2f} ({self.lower_bound:,} B)"]
-        columns = [[f"[{p.offset:,}, {p.offset + p.nbytes:,})" for p in self.placements], [f"%{p.name}" for p in self.placements],
-                   [p.label for p in self.placements]]
+        columns = [[(f"%{p.home}" if p.home else "") + f"[{p.offset:,}, {p.offset + p.nbytes:,})" for p in self.placements],
+                   [f"%{p.name}" for p in self.placements], [p.label for p in self.placements]]
         widths = [max(map(len, column), default=0) for column in columns]
         for *cells, p in zip(*columns, self.placements):
             shown = [cell.ljust(width) for cell, width in zip(cells, widths) if width]
@@ -85,7 +95,7 @@ class MemoryPlan:
 
 
 _HEAD = re.compile(r"memory\s+arena ([\d,]+) B\s+peak/lower bound [\d.]+ \(([\d,]+) B\)")
-_ROW = re.compile(r"\s*\[([\d,]+), ([\d,]+)\)\s+%(\S+)\s+(?:(\S+)\s+)?live k(\d+)\.\.k(\d+)(?:\s+in place of %(\S+))?\s*")
+_ROW = re.compile(r"\s*(?:%([^\s\[]+))?\[([\d,]+), ([\d,]+)\)\s+%(\S+)\s+(?:(\S+)\s+)?live k(\d+)\.\.k(\d+)(?:\s+in place of %(\S+))?\s*")
 
 
 def parse_plan(text: str) -> MemoryPlan:
@@ -102,8 +112,8 @@ def parse_plan(text: str) -> MemoryPlan:
         row = _ROW.fullmatch(line)
         if not row:
             raise ParseError(f"memory plan, line {at}: expected '[from, to)  %name  [label]  live kA..kB', found {line!r}")
-        offset, end = number(row[1]), number(row[2])
-        found.append(Placement(row[3], offset, end - offset, int(row[5]), int(row[6]), row[7] or "", row[4] or ""))
+        offset, end = number(row[2]), number(row[3])
+        found.append(Placement(row[4], offset, end - offset, int(row[6]), int(row[7]), row[8] or "", row[5] or "", row[1] or ""))
     return MemoryPlan(tuple(found), number(head[1]), number(head[2]))
 
 
@@ -123,7 +133,7 @@ def _take_over(requests: Sequence[Request], similar: float) -> dict[int, int]:
         for name in r.may_share:
             j = position.get(name)
             # A buffer that nothing reads is dead where it was born: there is no later step at which to take it over.
-            if j is not None and requests[j].first < requests[j].last == r.first:
+            if j is not None and requests[j].first < requests[j].last == r.first and not (r.own and requests[j].nbytes > r.nbytes):
                 small, large = sorted((_units(requests[j].nbytes), _units(r.nbytes)))
                 if small and small >= similar * large:
                     wishes.append((-small, large - small, i, j))
@@ -133,6 +143,10 @@ def _take_over(requests: Sequence[Request], similar: float) -> dict[int, int]:
         if i not in taken and j not in gone:
             taken[i] = j
             gone.add(j)
+    for i, r in enumerate(requests):
+        # What an output takes over fits into it, from the first of the chain on.
+        while r.own and i in taken:
+            i = taken[i] if requests[taken[i]].nbytes <= r.nbytes else taken.pop(i)
     return taken
 
 
@@ -193,27 +207,44 @@ def plan_memory(requests: Sequence[Request]) -> MemoryPlan:
             best = layout
         if best.top == bound:
             break
-    placements = [
-        Placement(r.name, best.offsets[i] * ALIGNMENT, r.nbytes, r.first, r.last, requests[best.taken[i]].name if i in best.taken else "", r.label)
-        for i, r in enumerate(requests)]
-    placements.sort(key=lambda p: (p.offset, p.first, p.name))
+    placements = []
+    homes = {home for i, (home, _) in best.places.items() if home != i}
+    for i, r in enumerate(requests):
+        home, offset = best.places[i]
+        if not r.own or i in homes:
+            over = requests[best.taken[i]].name if i in best.taken else ""
+            placements.append(Placement(r.name, offset * ALIGNMENT, r.nbytes, r.first, r.last, over, r.label,
+                                        requests[home].name if home >= 0 else ""))
+    placements.sort(key=lambda p: (p.home, p.offset, p.first, p.name))
     return MemoryPlan(tuple(placements), best.top * ALIGNMENT, bound * ALIGNMENT)
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Who takes over whom, the offsets that follow (by position), their top and its lower bound, in units."""
+    """Who takes over whom, each one's place (the output that is its home or -1 for the arena, and the offset), all by position; the top
+    of the arena and its lower bound. In units."""
 
     taken: dict[int, int]
-    offsets: dict[int, int]
+    places: dict[int, tuple[int, int]]
     top: int
     bound: int
 
 
 def _lay_out(requests: Sequence[Request], taken: dict[int, int]) -> _Layout:
     chains = _chains(len(requests), taken)
-    boxes = [_box([requests[i] for i in chain]) for chain in chains]
-    bound = lower_bound(boxes)
-    places = place(boxes, bound)
-    top = max((offset + size for box, offset in zip(boxes, places) for _, _, size in box), default=0)
-    return _Layout(taken, {i: offset for chain, offset in zip(chains, places) for i in chain}, top, bound)
+    boxes = {chain[-1]: _box([requests[i] for i in chain]) for chain in chains}
+    rooms = {i: Room(r.nbytes, ALIGNMENT) for i, r in enumerate(requests) if r.own}
+    places = {i: (i, 0) for i in rooms}
+    for i, room in rooms.items():
+        room.add(boxes.pop(i), 0)
+    if rooms:
+        largest = {chain[-1]: max(requests[i].nbytes for i in chain) for chain in chains}
+        ends = list(boxes)
+        for position, (room, offset) in house(list(boxes.values()), [largest[i] for i in ends], list(rooms.values())).items():
+            places[ends[position]] = (list(rooms)[room], offset)
+            del boxes[ends[position]]
+    rest = list(boxes.values())
+    bound = lower_bound(rest)
+    places.update(zip(boxes, ((-1, offset) for offset in place(rest, bound))))
+    top = max((places[i][1] + size for i, box in boxes.items() for _, _, size in box), default=0)
+    return _Layout(taken, {i: places[chain[-1]] for chain in chains for i in chain}, top, bound)

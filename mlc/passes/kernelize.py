@@ -264,13 +264,16 @@ def canonical_kernel(graph: Graph, name: str, stages: Sequence, rows: tuple[Axis
 
 
 def in_place(params: Sequence[Param], stages: Sequence) -> frozenset[tuple[str, str]]:
-    """Pairs (in, out) of a one-stage map where `in` is only loaded at the index that `out` is stored at, and not by a later store."""
-    if len(stages) != 1 or isinstance(stages[0], (Dot, Attend)) or stages[0].over:
+    """Pairs (in, out) of a one-stage map or contraction where `in` is only loaded at the index that `out` is stored at, and not by a
+    later store."""
+    if len(stages) != 1 or isinstance(stages[0], Attend) or (isinstance(stages[0], Stage) and stages[0].over):
         return frozenset()
-    puts = stage_parts(stages[0])[1]
+    (stage,) = stages
+    puts = stage_parts(stage)[1]
     loads = [[e.attr for e in ex.topological([put.value]) if e.op == "load"] for put in puts]
     if any(name == put.target for put in puts for found in loads for name, _ in found):
         return frozenset()
+    operands = {e.attr[0] for e in ex.topological([stage.a, stage.b]) if e.op == "load"} if isinstance(stage, Dot) else set()
     by_name = {p.name: p for p in params}
     pairs = set()
     for position, put in enumerate(puts):
@@ -278,7 +281,7 @@ def in_place(params: Sequence[Param], stages: Sequence) -> frozenset[tuple[str, 
         indices: dict[str, set[Affine]] = {}
         for name, index in (access for found in loads for access in found):
             indices.setdefault(name, set()).add(index)
-        later = {name for found in loads[position + 1:] for name, _ in found}
+        later = {name for found in loads[position + 1:] for name, _ in found} | operands
         for name, found in indices.items():
             source = by_name[name]
             same = source.type.size == target.size and source.type.dtype.itemsize == target.dtype.itemsize

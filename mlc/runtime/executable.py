@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -170,12 +171,21 @@ class Program:
             outcome = native(*arrays)
             if outcome is not NotImplemented:
                 return [outcome] if len(self._outputs) == 1 else list(outcome)
-        results = [aligned_empty(shape, dtype) for shape, dtype in self._outputs]
-        arena = self._pool.take()
+        try:
+            results = [aligned_empty(shape, dtype) for shape, dtype in self._outputs]
+            arena = self._pool.take()
+        except MemoryError:
+            raise MemoryError(self._needs()) from None
         bufs = self._bufs(*map(address, arrays), *map(address, results), *self._resident_addresses, address(arena))
         native_call()(ctypes.addressof(self.table), bufs)
         self._pool.give(arena)
         return results
+
+    def _needs(self) -> str:
+        """What a call allocates, for an error."""
+        outputs = "; ".join(f"output {k}, {spec.dtype}[{','.join(map(str, spec.shape))}]: {math.prod(shape) * dtype.itemsize:,} bytes"
+                            for k, (spec, (shape, dtype)) in enumerate(zip(self.manifest.outputs, self._outputs)))
+        return f"not enough memory for a call: {outputs}; temporaries: {self.manifest.arena_bytes:,} bytes"
 
     @lazy
     def _native(self) -> Callable | None:

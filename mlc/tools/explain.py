@@ -124,6 +124,14 @@ def lower(function: Callable, specs: list[str], dims: dict[str, int]):
     return jitted.lower(*given)
 
 
+def _advice(function: Callable) -> str:
+    """What to do about a function that is not written in Python: it cannot be made of mlc's."""
+    import inspect
+    if inspect.isroutine(function) and not hasattr(function, "__code__"):
+        return f". {function.__name__} is a built-in function; name a Python function of arrays, which calls mlc.numpy instead"
+    return ""
+
+
 # --------------------------------------------------------------------------- the command
 def run(args: argparse.Namespace) -> int:
     from mlc.core.errors import CodegenError, VerifyError
@@ -138,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
         except (UsageError, VerifyError, CodegenError):
             raise
         except Exception as error:  # whatever the user's function raises
-            raise UsageError(f"{args.function}: {one_line(error)}") from error
+            raise UsageError(f"{args.function} cannot be recorded: {one_line(error)}{_advice(function)}") from error
         chosen = [stage for stage in STAGES if stage in (args.stage or STAGES)]
         for stage in chosen:
             if len(chosen) > 1:

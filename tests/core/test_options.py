@@ -1,11 +1,13 @@
 """Options: defaults, environment, blocks; refusals; what belongs to a cache key."""
 
 import concurrent.futures
+import warnings
 
 import pytest
 
+import mlc
 from mlc.core import options as opt
-from mlc.core.errors import OptionError
+from mlc.core.errors import OptionError, OptionWarning
 
 
 @pytest.fixture(autouse=True)
@@ -75,3 +77,26 @@ def test_every_option_has_a_default_in_range_and_a_help_text():
     for name, option in opt.OPTIONS.items():
         assert option.convert(option.default) == option.default, name
         assert option.help and name == name.lower()
+
+
+def test_an_unknown_variable_is_warned_of_once_with_the_nearest_known_one(monkeypatch):
+    monkeypatch.setattr(opt, "_warned", set())
+    monkeypatch.setenv("MLC_CHEK", "2")
+    monkeypatch.setenv("MLC_WHATEVER_IT_WAS", "1")
+    monkeypatch.setenv("MLC_THREADS", "1")
+    monkeypatch.setenv("MLC_FUZZ_TIMEOUT", "5")
+    with pytest.warns(OptionWarning) as told:
+        opt.warn_of_unknown_variables()
+    first, second = [str(warning.message) for warning in told]
+    assert first == "the environment variable MLC_CHEK is unknown to mlc and ignored; did you mean MLC_CHECK?"
+    assert "MLC_WHATEVER_IT_WAS is unknown" in second and "known: MLC_CHECK, MLC_THREADS" in second
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        opt.warn_of_unknown_variables()
+
+
+def test_compiling_warns_of_unknown_variables(monkeypatch):
+    monkeypatch.setattr(opt, "_warned", set())
+    monkeypatch.setenv("MLC_TARGETT", "generic")
+    with pytest.warns(OptionWarning, match="did you mean MLC_TARGET"):
+        mlc.jit(lambda x: x + 1).lower(mlc.spec("f32[3]")).compile()

@@ -121,6 +121,21 @@ def test_the_error_of_a_million_tenths_grows_with_the_logarithm():
     assert abs(float(total) - exact) < 1e-6 * exact
 
 
+@pytest.mark.parametrize("rows,width,dtype", [(1, 256, dt.f32), (4, 96, dt.f32), (33, 70, dt.f32), (130, 100, dt.f32), (16, 1100, dt.f32),
+                                              (64, 48, dt.f64), (40, 64, dt.bf16), (24, 128, dt.i8)])
+@pytest.mark.parametrize("target", ["native", "golden-v3"])
+def test_a_contraction_writes_over_what_it_adds_in_the_output(rows, width, dtype, target):
+    g = Builder("residual")
+    x, w, v = (g.input("x", rows, width, dtype=dtype), *(g.input(name, width, width, dtype=dtype) for name in "wv"))
+    first = g.add("add", (g.matmul(x, w), x))
+    g.set_outputs([g.add("add", (g.matmul(g.matmul(first, w), v), first))])
+    rng = np.random.default_rng(rows)
+    args = [(rng.integers(-9, 9, s) if dtype.is_int else rng.normal(size=s)).astype(dtype.numpy) for s in ((rows, width), *[(width, width)] * 2)]
+    plan = Stages(g, get_target(target)).plan.memory
+    assert [(p.home, p.name) for p in plan.placements if p.in_place_of] == [("out.0", "out.0")]
+    assert_levels_agree(g, args, target)
+
+
 def test_dead_regions_of_the_arena_are_poisoned_under_check_and_only_there():
     g = Builder("two_products")
     x, w = g.input("x", 32, 32), g.input("w", 32, 32)
@@ -136,9 +151,9 @@ def test_dead_regions_of_the_arena_are_poisoned_under_check_and_only_there():
         with mlc.options(check=1):
             checked = Stages(g, get_target("native"))
             assert_same_bits(checked.build().run(args)[0], result[0])
-    # Before the third product the first one is dead, and the whole arena before the first kernel.
-    assert checked.llvm.count("; mlc_poison(") == len(checked.kernels.steps) - 1
-    assert f"#{checked.plan.memory.arena_bytes})" in checked.llvm
+    # Before the third product the first one is dead, which lay in the output or in the arena; both are, whole, before the first kernel.
+    assert checked.llvm.count("; mlc_poison(") == len(checked.kernels.steps)
+    assert f"; mlc_poison(3, #{checked.plan.memory.arena_bytes})" in checked.llvm and "; mlc_poison(2, #4096)" in checked.llvm
 
 
 def test_an_early_end_of_a_lifetime_is_seen_in_the_answer():

@@ -96,6 +96,20 @@ def test_an_output_in_place_of_an_input_that_is_read_elsewhere_or_later():
     refused(name, lambda: verify_kernel(replace(kernel, may_alias=frozenset({("a0", "o0")}))))
 
 
+def test_a_contraction_in_place_of_what_it_multiplies():
+    g = Builder("residual")
+    x = g.input("x", 8, 8)
+    g.set_outputs([g.add("add", (g.matmul(x, g.input("w", 8, 8)), g.input("y", 8, 8)))])
+    kernel = partition(g).steps[0].kernel
+    assert kernel.may_alias == {("a2", "o0")} and verify_kernel(kernel)
+    for operand in ("a0", "a1"):
+        refused("aliases_are_read_before_they_are_written", lambda name=operand: verify_kernel(replace(kernel, may_alias=frozenset({(name, "o0")}))))
+    g = Builder("square")
+    x = g.input("x", 8, 8)
+    g.set_outputs([g.add("add", (g.matmul(x, x), x))])
+    assert partition(g).steps[0].kernel.may_alias == frozenset()
+
+
 def test_schedules_must_fit_their_kernel(kernel):
     good = schedule_for(kernel, 64, 32)
     for broken in (replace(good, stages=good.stages[:2]),

@@ -85,3 +85,13 @@ def test_specs_that_cannot_be_drawn_are_refused(inputs, dims, error, message):
 def test_a_range_past_the_dtype_is_refused():
     with pytest.raises(OptionError, match=r"-1\.\.4 does not fit u8"):
         draws.draw({"x": ("u8[2]", -1, 4)}, {}, 0, 0)
+
+
+@pytest.mark.parametrize("spec, sizes, says", [
+    ("f32[1000000000000]", {}, r"input w\['a'\]: f32\[1000000000000\] takes 4,000,000,000,000 bytes"),
+    (("i8[B,4]", 0, 9), {"B": 10**13}, r"input w\['a'\]: i8\[10000000000000,4\] takes 40,000,000,000,000 bytes"),
+    ("f64[B,B,B]", {"B": 10**9}, "takes 8,000,000,000,000,000,000,000,000,000 bytes"),
+])
+def test_an_input_that_memory_cannot_hold_is_named_with_its_shape_and_bytes(spec, sizes, says):
+    with pytest.raises(ShapeError, match=says):
+        draws.draw({"x": "f32[2]", "w": {"a": spec}}, sizes, 0, 0)

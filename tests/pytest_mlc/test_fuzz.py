@@ -195,12 +195,14 @@ def test_a_crash_of_the_reference_is_a_finding_and_the_campaign_goes_on(project)
     assert [f["headline"] for f in found["findings"]] == ["oracle crashed (signal 11 (SIGSEGV))"]
 
 
-def test_damaged_stored_cases_are_reported_and_skipped(project, pytester):
+def test_a_damaged_stored_case_fails_the_run_and_the_others_still_run(project, pytester):
     folder = project.path / "kept"
     folder.mkdir()
     (folder / "cut.mlc").write_text("; mlc-case 1\n; kind: wrong\n")
-    text = project("--mlc-fuzz-budget", "1", "--mlc-fuzz-ops", "neg", "--mlc-fuzz-corpus", "kept", "--mlc-fuzz-report", "report")
+    text = project("--mlc-fuzz-budget", "1", "--mlc-fuzz-ops", "neg", "--mlc-fuzz-corpus", "kept", "--mlc-fuzz-report", "report", status=1)
+    assert "mlc-fuzz: UNUSABLE  stored case cut.mlc" in text and "restore it from version control, or delete it" in text
     assert "skipped stored case: cut.mlc" in text and summary(project)["stored_cases_skipped"]
+    assert summary(project)["failures"] == 1 and summary(project)["cases"] == 1  # the fresh graph was compared
     refused = pytester.runpytest_subprocess("--mlc-fuzz-replay", "kept/cut.mlc", timeout=60)
     assert refused.ret == pytest.ExitCode.USAGE_ERROR and "cut off" in refused.stderr.str()
 

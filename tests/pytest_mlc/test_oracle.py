@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mlc.codegen.target import get_target
+from mlc.core import dtype as dt
 from mlc.core.dims import TensorType
 from mlc.graph import evaluate, parse_graph
 from mlc.graph.analysis import live_nodes
@@ -90,6 +91,17 @@ def test_graphs_that_touch_subnormals_are_judged_without_jax():
     flushed = np.array([0, 9], f32)
     assert judge(graph, [x], [x * x], [flushed]).kind == "ok"
     assert judge(graph, [x], [flushed], [flushed]).kind == "wrong"
+
+
+def test_subnormals_inside_a_region_are_judged_without_jax():
+    graph = parse_graph("graph @main(%x: bf16[2]) -> bf16[2] {\n  %0 = call %x {\n    graph @inner(%a: bf16[2]) -> bf16[2] {\n"
+                        "      %0 = mul %a, %a : bf16[2]\n      %1 = sqrt %0 : bf16[2]\n      return %1\n    }\n  } : (bf16[2])\n"
+                        "  %1 = tuple_get %0 {index=0} : bf16[2]\n  return %1\n}")
+    x = np.array([1e-19, 4], dt.bf16.numpy)
+    right, flushed = np.sqrt((x * x).astype(x.dtype)).astype(x.dtype), np.array([0, 4], x.dtype)
+    assert judge(graph, [x], [right], [flushed]).kind == "ok"
+    assert judge(graph, [x], [flushed], [flushed]).kind == "wrong"
+    assert judge(graph, [x + 1], [x + 1], [flushed]).kind == "finding"  # without subnormals JAX is judged
 
 
 def test_a_finding_of_the_sign_of_zero_is_not_made_of_jax():

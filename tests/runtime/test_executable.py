@@ -14,6 +14,7 @@ from mlc.codegen import target as target_module
 from mlc.core.aligned import aligned_bytes, aligned_empty
 from mlc.core.dtype import as_dtype, f16
 from mlc.core.errors import ArtifactError, CodegenError, DtypeError, ShapeError, UnsupportedError
+from mlc.runtime import executable
 from mlc.runtime.executable import ConstantSpec, Manifest, TensorSpec
 
 
@@ -21,6 +22,15 @@ def test_inputs_and_outputs_are_in_order():
     x, y = matrix(), matrix(start=50)
     result, = subtract().run([x, y])
     assert np.array_equal(result, x - y) and result.shape == (3, 4) and result.dtype == np.float32
+
+
+def test_a_call_that_memory_cannot_hold_says_what_it_needs(monkeypatch):
+    def none(shape, dtype):
+        raise MemoryError
+    made = subtract()
+    monkeypatch.setattr(executable, "aligned_empty", none)
+    with pytest.raises(MemoryError, match=r"not enough memory for a call: output 0, f32\[3,4\]: 48 bytes; temporaries: \d+ bytes"):
+        made.run([matrix(), matrix(start=50)])
 
 
 @pytest.mark.parametrize("layout", [

@@ -239,9 +239,16 @@ def test_explain_compiles_for_another_target(folder, capsys):
     (["model_under_test:Model.call", "f32[4]", "--dim", "B=x"], "--dim B=x: write NAME=SIZE"),
     (["model_under_test:forward", '{"v": "f32[8,3]"}', "f32[5,8]"], "KeyError: 'w'"),
     (["model_under_test:branches", "f32[]"], "bool()"),
+    (["math:sin", "f32[4]"], "math:sin cannot be recorded: float(): the value f32[4] is traced"),
+    (["math:sin", "f32[4]"], "sin is a built-in function; name a Python function of arrays, which calls mlc.numpy instead"),
 ], ids=lambda value: None if isinstance(value, str) else "-".join(value)[:40])
 def test_explain_refuses_bad_input(folder, capsys, arguments, said):
     assert said in bad(capsys, "explain", *arguments)
+
+
+def test_explain_names_no_line_of_what_launched_it():
+    done = subprocess.run([sys.executable, "-m", "mlc", "explain", "math:sin", "f32[4]"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "float():" in done.stderr and "runpy" not in done.stderr and done.stderr.count("\n") == 1
 
 
 # --------------------------------------------------------------------------- cache

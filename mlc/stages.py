@@ -10,17 +10,20 @@ import numpy as np
 
 from mlc.codegen.module import Module, emit_module, placed_buffers, worker_scratch
 from mlc.codegen.target import Target, assembly
+from mlc.core import dtype as dt
 from mlc.core import options as opt
+from mlc.core.dtype import DType
 from mlc.core.literal import Literal
 from mlc.core.locks import lazy
 from mlc.graph import Graph, print_graph
 from mlc.kernel.cost import kernel_cost, program_cost
-from mlc.kernel.ir import Kernel, KernelGraph
+from mlc.kernel.ir import Dot, Kernel, KernelGraph
 from mlc.kernel.packing import pack_weights
 from mlc.kernel.program_text import labels, print_kernel_graph, text_round_trips
 from mlc.kernel.schedule import Schedule, schedule_for
 from mlc.kernel.split import split_program
 from mlc.kernel.split_dot import split_contractions
+from mlc.kernel.words import INTEGERS, word_parts
 from mlc.loop.ir import Buffer, LoopKernel
 from mlc.loop.program import lower_program
 from mlc.passes.fuse import FUSE_VERSION
@@ -29,6 +32,7 @@ from mlc.passes.manager import PassResult
 from mlc.passes.pipeline import run_pipeline
 from mlc.plan import ProgramPlan, order_program, plan_program, run_planned
 from mlc.runtime.functions import objects
+from mlc.runtime.pairs import use_pairs
 
 # A call longer than this releases the GIL.
 HEAVY_SECONDS = 20e-6
@@ -75,13 +79,21 @@ class Stages:
 
     @lazy
     def schedules(self) -> dict[Kernel, Schedule]:
-        target = self.target
-        found = {k: schedule_for(k, target.vector_bits // 8, target.vector_registers, words=target.int8_dot) for k in self.packed.kernels()}
+        target, words = self.target, self._words()
+        found = {k: schedule_for(k, target.vector_bits // 8, target.vector_registers, words=words) for k in self.packed.kernels()}
         if opt.get("check"):
             from mlc.kernel.verify import verify_kernel
             for kernel, schedule in found.items():
                 verify_kernel(kernel, schedule)
         return found
+
+    def _words(self) -> frozenset[DType]:
+        """The parts of words that the target multiplies at once, and is asked to."""
+        integers = INTEGERS if self.target.int8_dot else frozenset()
+        dots = [s for kernel in self.packed.kernels() for s in kernel.stages if isinstance(s, Dot)]
+        if not any(word_parts(dot) == (dt.bf16, dt.bf16) for dot in dots) or not use_pairs(self.target):
+            return integers
+        return integers | {dt.bf16}
 
     @lazy
     def loops(self) -> dict[Kernel, LoopKernel]:

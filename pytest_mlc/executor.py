@@ -25,7 +25,7 @@ from pytest_mlc.variants import SAID, VARIANTS, affordable, same_bits
 # Seconds that compiling and running one case may take.
 TIMEOUT = float(os.environ.get("MLC_FUZZ_TIMEOUT", "30"))
 # The options that a case may be compiled under; a stored case keeps them among its facts.
-CARRIED = ("check", "target", "disable_passes", "fork_us", "stream_kb")
+CARRIED = ("check", "target", "disable_passes", "fork_us", "stream_kb", "bf16_pairs")
 SHARED_MEMORY = "/dev/shm"
 # What schedules say about how a kernel is computed.
 PATH_WORDS = re.compile(r"\b(?:tile|pack|parallel|attend|sweep|transpose|vectorize rows|vectorize|serial)\b")
@@ -61,7 +61,8 @@ def _run(graph: Graph, request: dict) -> Iterator[dict]:
         return
     with poisoned_outputs():
         outputs = [np.asarray(o) for o in exe.run(request["args"])]
-    answer = {"outputs": outputs, "passes": [p.name for p in exe.pass_log if p.changed], "paths": paths_of(exe)}
+    ways = [*paths_of(exe), *ways_of_pairs(exe, request["args"])]
+    answer = {"outputs": outputs, "passes": [p.name for p in exe.pass_log if p.changed], "paths": ways}
     variant = affordable(request.get("variant") or NATIVE, exe)
     varied = exe.run(request["args"])
     if variant != NATIVE and same_bits(outputs, varied):
@@ -85,6 +86,30 @@ def paths_of(exe) -> list[str]:
         found.update("matvec" for s in kernel.stages if isinstance(s, Dot) and 1 in (s.m[1], s.n[1]))
         found.update("tail" for axis, width in VECTORS.findall(text) if extents.get(axis, 0) % int(width))
     return sorted(found)
+
+
+def ways_of_pairs(exe, args: Sequence[np.ndarray]) -> list[str]:
+    """"pairs flushed", or "pairs kept" where sums may be subnormal, for contractions in pairs whose operands are there before anything runs."""
+    program, schedules, found = exe.stages.kernels, exe.stages.schedules, set()
+    given = {**dict(zip(program.inputs, args)), **dict(zip(program.constants, exe.stages.constants()))}
+    for step in program.steps:
+        bound = dict(zip([p.name for p in step.kernel.params if p.role != "scratch"], step.args))
+        for stage, plan in zip(step.kernel.stages, schedules[step.kernel].stages):
+            if isinstance(stage, Dot) and plan.parts and stage.dtype.is_float:
+                names = [bound[side.args[0].attr[0]] for side in (stage.a, stage.b)]
+                names = [packing.of if (packing := program.values[name].packing) else name for name in names]
+                if all(name in given for name in names):
+                    found.add("pairs flushed" if sums_are_normal(*(given[name] for name in names)) else "pairs kept")
+    return sorted(found)
+
+
+def sums_are_normal(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether no bf16 is subnormal, and every product of two is a multiple of the least normal number: what `mlc.loop.lower_words.look` finds."""
+    least = []
+    for x in (a, b):
+        bits = np.asarray(x).view(np.uint16) & 0x7FFF
+        least.append(int(bits[bits != 0].min(initial=0x7FFF)) - 1 >> 7)
+    return min(least) >= 1 and sum(least) >= 2 * 127 + 2 * 7 - 126
 
 
 @contextmanager

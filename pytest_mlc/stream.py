@@ -42,8 +42,8 @@ SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, LARGE_EVERY, RULE_EVERY, LONG_EVERY, TW
 # Which of SPECIAL_EVERY cases have lengths at the compiler's boundaries.
 LENGTHS_AT = (3, 4)
 # Options that take turns: everything checked (all others verify after each stage), nothing checked as users run it, steps that are not
-# fused (more of them, and more memory to plan), other targets, parallel loops however small, stores past the caches however small.
-CHECK_EVERY, UNCHECKED_EVERY, UNFUSED_EVERY, TARGET_EVERY, FORKED_EVERY, STREAMED_EVERY = 10, 4, 6, 12, 7, 11
+# fused (more of them, and more memory to plan), other targets, parallel loops however small, stores past the caches however small, bf16 in pairs.
+CHECK_EVERY, UNCHECKED_EVERY, UNFUSED_EVERY, TARGET_EVERY, FORKED_EVERY, STREAMED_EVERY, PAIRED_EVERY = 10, 4, 6, 12, 7, 11, 3
 
 
 # Variants that take microseconds for each vector of a program's elements, and how many elements they get.
@@ -80,6 +80,8 @@ def options_for(i: int) -> dict[str, str]:
         found["fork_us"] = "0"  # graphs are too small for parallel loops otherwise
     if i % STREAMED_EVERY == 5:
         found["stream_kb"] = "0"
+    if i % PAIRED_EVERY == 1 or path_of(i) == "pairs":
+        found["bf16_pairs"] = "on"  # also on CPUs where it is slower
     return found
 
 

@@ -9,11 +9,13 @@ from mlc_strategies.attention import attention
 from mlc_strategies.boundaries import LANES, around
 from mlc_strategies.recipe import Builder
 
+from mlc.core import dtype as dt
 from mlc.core.dims import TensorType
 from mlc.core.dtype import DType
 from mlc.kernel.plain import SWEEP_FROM
 from mlc.kernel.tiling import STREAM_LEAST
-from mlc.ops.base import REDUCTION, REGISTRY
+from mlc.kernel.words import LEAST_DEPTH, LEAST_USES
+from mlc.ops.base import REDUCTION, REGISTRY, Domain
 
 # Elements of a sum that is long enough to be shared out among threads.
 LONG_SUM = 1 << 12
@@ -59,6 +61,17 @@ def split(b: Builder) -> int | None:
     return b.emit("reduce_sum", [b.source(TensorType(shape, dtype), REGISTRY["reduce_sum"].inputs[0])], {"axes": axes})
 
 
+def pairs(b: Builder) -> int | None:
+    """A product of bf16 that is worth doing in pairs; of numbers so small that sums become subnormal, or nearly so, in some."""
+    if not b.config.allows("dot_general") or dt.bf16 not in b.config.dtypes:
+        return None
+    m, n, k = LEAST_USES + around(b.draws, 8, (1, 2)), LEAST_USES + around(b.draws, 16, (1, 2)), LEAST_DEPTH + around(b.draws, 8, (1, 2))
+    domains = [Domain(-(2.0 ** e), 2.0 ** e) for e in b.draws.choice([(2, 2), (2, 2), (-50, -56), (-60, -66), (-128, 2)])]
+    x, y = (b.source(TensorType(shape, dt.bf16), domain) for shape, domain in zip([(m, k), (k, n)], domains))
+    dtype = b.draws.choice([d for d in (dt.bf16, dt.f32) if d in b.config.dtypes])
+    return b.emit("dot_general", [x, y], {"contract": ((1,), (0,)), "batch": ((), ())}, TensorType((m, n), dtype))
+
+
 def attend(b: Builder) -> int | None:
     """Attention, in a form that becomes one kernel or nearly so; mostly in a dtype whose errors leave something to judge."""
     dtype = _dtype(b, tuple(d for d in b.config.dtypes if d.is_float), 4 if b.draws.chance(0.8) else 2)
@@ -73,4 +86,4 @@ def attend(b: Builder) -> int | None:
     return None
 
 
-PATHS = {"sweep": sweep, "attend": attend, "matvec": matvec, "split": split}
+PATHS = {"sweep": sweep, "attend": attend, "matvec": matvec, "split": split, "pairs": pairs}

@@ -2,14 +2,15 @@
 
 Code is appended to a list of lines per open loop level. A value computed only from things of level L is written at the
 end of level L's list, which lies in front of the loop at level L+1: that is how invariant code is hoisted. Every level
-has a table of what it already computed; as nothing ever jumps over code, whatever the table holds dominates what follows.
+has a table of what it already computed; as no code of a level is jumped over, whatever the table holds dominates what follows.
+A branch is a level, too: what does not vary in it is computed in front of the choice.
 """
 
 from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mlc.codegen.target import Target
 from mlc.core import dtype as dt
@@ -183,6 +184,31 @@ class Builder:
         self.block = f"joined{serial}"
         self.lines[-1].append(f"{self.block}:")
         return self.emit(self.level, f"phi {type_} [ {found[0]}, %usual{serial} ], [ {found[1]}, %other{serial} ]")
+
+    # ------------------------------------------------------------------ choices
+    def choose(self, condition: str, ways: Sequence[Callable[[], None]]) -> None:
+        """Code of two ways, the first taken if the i1 is true, one level further in; afterwards it goes on at the outer level."""
+        self.serial += 1
+        labels = [f"{word}{self.serial}" for word in ("then", "else")]
+        done = f"joined{self.serial}"
+        # As with loops, the branch is no part of the outer level's list.
+        self._chunks.append([f"  br i1 {condition}, label %{labels[0]}, label %{labels[1]}"])
+        for label, way in zip(labels, ways):
+            body = [f"{label}:"]
+            self._chunks.append(body)
+            self.lines.append(body)
+            self.tables.append({})
+            self.level += 1
+            self.block = label
+            way()
+            self.effect(f"br label %{done}")
+            self.lines.pop()
+            self.tables.pop()
+            self.level -= 1
+        after = [f"{done}:"]
+        self._chunks.append(after)
+        self.lines[-1] = after
+        self.block = done
 
     # ------------------------------------------------------------------ loops
     def open_loop(self, phis: list[Phi], first: str, limit: str, step: int) -> Loop:

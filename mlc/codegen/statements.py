@@ -17,7 +17,7 @@ from mlc.core import expr as ex
 from mlc.core.affine import Affine
 from mlc.core.errors import CodegenError
 from mlc.core.expr import Expr
-from mlc.loop.ir import Assign, Decl, Fold, For, LoopKernel, Stmt, Store, Tile, statement_roots, walk
+from mlc.loop.ir import Assign, Decl, Fold, For, If, LoopKernel, Stmt, Store, Tile, statement_roots, walk
 
 # LLVM's time for a basic block grows faster than its size: larger unrolled loops are emitted as loops.
 UNROLL_LIMIT = 1000
@@ -159,6 +159,8 @@ class KernelEmitter:
                 self._declare(stmt)
             elif isinstance(stmt, For):
                 self._for(stmt)
+            elif isinstance(stmt, If):
+                self._choose(stmt)
             elif isinstance(stmt, Fold):
                 for name in stmt.targets:
                     hidden.setdefault(name, self.env.get(name))
@@ -235,6 +237,22 @@ class KernelEmitter:
         """The operand for a size, which is an argument where sizes are; `what` it is the size of."""
         return self.numbers.text(what, value) if self.numbers else str(value)
 
+    def _choose(self, stmt: If) -> None:
+        dirty = dict(self.dirty)
+
+        def way(body: Iterable[Stmt], stored: Iterable[str]) -> None:
+            self._stores_within(stored)
+            self.body(body)
+        self.b.choose(self.value(stmt.condition).text, [
+            lambda: way(stmt.body, self.effects(stmt)[1]), lambda: way(stmt.other, self.effects(stmt)[1])])
+        self.dirty = dirty
+
+    def _stores_within(self, names: Iterable[str]) -> None:
+        """The code that begins at this level stores to these buffers: it does not load from them what was loaded before, nor outside of it."""
+        for name in names:
+            self.version[name] = self.version.get(name, 0) + 1
+            self.dirty[name] = self.b.level
+
     def restore_indices(self, outer: dict[str, Index | None]) -> None:
         """Give loop variables back the meaning that they had outside of a loop."""
         for name, place in outer.items():
@@ -300,9 +318,7 @@ class KernelEmitter:
         for (name, dtype, lanes), phi in zip(shapes, phis):
             env[name] = _variable_value(phi.name, dtype, lanes, b.level)
         dirty = dict(self.dirty)
-        for name in stored:
-            self.version[name] = self.version.get(name, 0) + 1
-            self.dirty[name] = b.level
+        self._stores_within(stored)
         self.indices[var] = Index(Value(opened.counter.name, dt.i64, 1, b.level), 0, step)
         body()
         for name, phi in zip(carried, phis):
@@ -316,11 +332,11 @@ class KernelEmitter:
         """The form of a variable that loops carry: halves travel as f32."""
         return halves.wide(self.b, value) if value.dtype.is_half else value
 
-    def effects(self, stmt: For | Tile) -> tuple[frozenset[str], frozenset[str]]:
+    def effects(self, stmt: For | If | Tile) -> tuple[frozenset[str], frozenset[str]]:
         """Names of the variables that a loop assigns, and of the buffers that it stores to."""
         found = self._effects.get(id(stmt))
         if found is None:
-            inner = list(walk(stmt.body))
+            inner = list(walk((stmt,)))
             assigned = frozenset(name for s in inner if isinstance(s, Assign) for name in s.names)
             found = self._effects[id(stmt)] = assigned, frozenset(s.buffer for s in inner if isinstance(s, Store))
         return found
@@ -353,6 +369,8 @@ def _cost(body: Iterable[Stmt]) -> int:
     for stmt in body:
         if isinstance(stmt, For):
             total += _cost(stmt.body) * (stmt.extent if stmt.kind == "unroll" else 1) * (2 if stmt.kind == "vector" else 1)
+        elif isinstance(stmt, If):
+            total += _cost(stmt.body) + _cost(stmt.other)
         elif isinstance(stmt, Tile):
             columns = -(-stmt.n // stmt.width)
             total += stmt.m * columns * (2 + _cost(stmt.body))

@@ -96,6 +96,8 @@ def _accumulate(k: KernelEmitter, s: Tile, left: Value, right: Value, total: Val
 def _add_parts(k: KernelEmitter, s: Tile, left: Value, right: Value, total: Value) -> Value:
     """The products of the parts of two words, all added: one instruction where the target has it."""
     b, lanes = k.b, total.lanes
+    if s.dtype.is_float:
+        return _add_halves(k, s, left, right, total)
     if b.target.int8_dot and lanes in (4, 8, 16):
         left = splat(b, left, lanes)
         pairs = s.parts[0] is dt.i16
@@ -108,6 +110,28 @@ def _add_parts(k: KernelEmitter, s: Tile, left: Value, right: Value, total: Valu
         pieces = [_piece(k, word, part, shift) for word, part in zip((left, right), s.parts)]
         total = instruction(b, "add", s.dtype, (total, instruction(b, "mul", s.dtype, pieces)))
     return total
+
+
+def _add_halves(k: KernelEmitter, s: Tile, left: Value, right: Value, total: Value) -> Value:
+    """The same for two bf16, the upper ones first. The instruction does just that, but flushes what is subnormal."""
+    b, lanes = k.b, total.lanes
+    left = splat(b, left, lanes)
+    if s.normal and b.target.bf16_dot and lanes in (4, 8, 16):
+        type_, pairs = type_text(s.dtype, lanes), f"<{2 * lanes} x bfloat>"
+        name = b.declare(f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}", type_, f"{type_}, {pairs}, {pairs}")
+        level = max(v.level for v in (left, right, total))
+        x, y = (b.emit(v.level, f"bitcast {type_text(v.dtype, lanes)} {v.text} to {pairs}") for v in (left, right))
+        return Value(b.emit(level, f"call {type_} @{name}({type_} {total.text}, {pairs} {x}, {pairs} {y})"), s.dtype, lanes, level)
+    for one, other in zip(_halves(k, left), _halves(k, right)):
+        total = instruction(b, "fma", s.dtype, (one, other, total))
+    return total
+
+
+def _halves(k: KernelEmitter, word: Value) -> list[Value]:
+    """The two bf16 of a word as f32, the upper one first."""
+    up = instruction(k.b, "and", word.dtype, (word, k.b.constant(-0x10000, word.dtype, word.lanes)))
+    low = instruction(k.b, "shl", word.dtype, (word, k.b.constant(16, word.dtype, word.lanes)))
+    return [instruction(k.b, "bitcast", dt.f32, (half,)) for half in (up, low)]
 
 
 def _piece(k: KernelEmitter, word: Value, part: dt.DType, shift: int) -> Value:

@@ -15,7 +15,7 @@ from mlc.kernel.attention import AttendSchedule, blocks, weight_scale
 from mlc.kernel.ir import Attend, Axis, Bind, Dot, Kernel, KernelGraph, Put, Reduce, Stage
 from mlc.kernel.packing import pack
 from mlc.kernel.schedule import Schedule, StageSchedule, additions, chunk_steps
-from mlc.kernel.tiling import dot_chunk
+from mlc.kernel.tiling import TileSchedule, dot_chunk
 
 
 class _Row:
@@ -133,19 +133,22 @@ def _row_major(row: _Row, dot: Dot) -> _Row:
     return _Row({**row.buffers, name: np.concatenate(panels, 1).reshape(-1)}, row.indices)
 
 
-def _run_dot(row: _Row, dot: Dot) -> None:
+def _run_dot(row: _Row, dot: Dot, plan: TileSchedule) -> None:
     (m, rows), (n, cols), (k, depth) = dot.m, dot.n, dot.k
     down, along, steps = np.arange(rows)[:, None], np.arange(cols)[None, :], np.arange(depth)[None, :]
     (a,) = row.evaluate([dot.a], {m: down, k: steps}, {}, (rows, depth))
     (b,) = _row_major(row, dot).evaluate([dot.b], {k: steps.T, n: along}, {}, (depth, cols))
-    total, chunk = np.zeros((rows, cols), dot.dtype.numpy), dot_chunk(depth)
+    chunk, order = dot_chunk(depth, plan.parts), np.arange(depth)
+    if plan.parts and dot.dtype.is_float:  # pairs, their upper halves first, the last one full
+        a, b, order = np.pad(a, ((0, 0), (0, depth % 2))), np.pad(b, ((0, depth % 2), (0, 0))), np.arange(depth + depth % 2) ^ 1
+    total = np.zeros((rows, cols), dot.dtype.numpy)
     for start in range(0, depth, max(1, chunk)):
         part = np.zeros((rows, cols), dot.dtype.numpy)
-        for step in range(start, min(start + chunk, depth)):
+        for step in order[start:start + chunk]:
             left, right = a[:, step:step + 1], b[step:step + 1, :]
             part = (apply("fma", dot.dtype, [left, right, part]) if dot.dtype.is_float
                     else apply("add", dot.dtype, [part, apply("mul", dot.dtype, [left, right])]))
-        total = part if chunk == depth else apply("add", dot.dtype, [total, part])
+        total = part if chunk >= depth else apply("add", dot.dtype, [total, part])
     grid = {m: down, n: along}
     for put in dot.puts:
         (value,) = row.evaluate([put.value], grid, {dot.name: total}, (rows, cols))
@@ -204,7 +207,7 @@ def run_kernel(kernel: Kernel, schedule: Schedule, buffers: dict[str, np.ndarray
         row = _Row({**buffers, **scratch}, dict(zip((name for name, _ in kernel.rows), indices)))
         for stage, plan in zip(kernel.stages, schedule.stages):
             if isinstance(stage, Dot):
-                _run_dot(row, stage)
+                _run_dot(row, stage, plan)
             elif isinstance(stage, Attend):
                 _run_attend(row, stage, plan)
             else:

@@ -7,11 +7,12 @@ the tuning record only, so the same inputs give the same bits on every run and w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from mlc.core import expr as ex
 from mlc.core import options
 from mlc.core.dataclass import dataclass, replace
+from mlc.core.dtype import DType
 from mlc.core.expr import Expr
 from mlc.core.expr_text import checked_buffer, checked_name
 from mlc.core.text import Reader
@@ -21,6 +22,7 @@ from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Stage
 from mlc.kernel.parallel import Parallel, parallel_axes
 from mlc.kernel.plain import SweepSchedule, TransposeSchedule, interleaved_axis, read_sweep, read_transpose, sweep_schedule, transpose_schedule
 from mlc.kernel.tiling import TileSchedule, expect_steps, read_tile, tile_schedule
+from mlc.kernel.words import INTEGERS, looked_at
 
 # A partial sum takes at most this many steps per lane before it is added to the next level: the error grows with the log.
 CHUNK = 64
@@ -250,9 +252,9 @@ def _short_rows(kernel: Kernel) -> bool:
 
 
 def schedule_for(kernel: Kernel, vector_bytes: int, registers: int, db: Mapping[Kernel, Schedule] | None = None,
-                 words: bool = False) -> Schedule:
-    """The schedule of a kernel for a target with `registers` vectors of `vector_bytes`; a tuning record in `db` wins. `words`: whether it
-    multiplies words part by part."""
+                 words: Collection[DType] = ()) -> Schedule:
+    """The schedule of a kernel for a target with `registers` vectors of `vector_bytes`; a tuning record in `db` wins. `words`: the parts of
+    words that it multiplies at once."""
     if db and kernel in db:
         return db[kernel]
     found = _in_one_piece(kernel, vector_bytes, registers, words)
@@ -270,12 +272,12 @@ def _streams(kernel: Kernel) -> tuple[str, ...]:
     return tuple(p.name for p in large if p.name not in read)
 
 
-def _in_one_piece(kernel: Kernel, vector_bytes: int, registers: int, words: bool) -> Schedule:
+def _in_one_piece(kernel: Kernel, vector_bytes: int, registers: int, words: Collection[DType]) -> Schedule:
     streams = _streams(kernel)
     if _short_rows(kernel):
         exprs = [e for s in kernel.stages for e in _expressions(s)]
         return Schedule(tuple(StageSchedule("", 1) for _ in kernel.stages), kernel.rows[-1][0], _lanes(exprs, vector_bytes))
     return Schedule(tuple(
-        tile_schedule(s, vector_bytes, registers, words) if isinstance(s, Dot)
+        tile_schedule(s, vector_bytes, registers, words if looked_at(kernel, s) else INTEGERS & set(words)) if isinstance(s, Dot)
         else attend_schedule(s, vector_bytes, registers) if isinstance(s, Attend)
         else _stage_schedule(s, vector_bytes, math.prod(e for _, e in kernel.rows), bool(streams)) for s in kernel.stages), streams=streams)

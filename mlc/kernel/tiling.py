@@ -7,7 +7,7 @@ they were measured to help: panels of n columns outside, tiles of m rows inside,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from mlc.core import dtype as dt
 from mlc.core import expr as ex
@@ -48,7 +48,7 @@ class TileSchedule:
     it stores what follows from them. `stream` > 0: no tile, but sums of m rows and n columns in scratch, to which so many steps of k
     are added a pass, so that b is read once and in order. `parts`: words of several steps of k are multiplied, see `mlc.kernel.words`.
     `rest`: the rows of tiles in a last panel of at most so many columns. `group`: so many panels are copied at once, at most, so that
-    rows of a that come from beyond L2 pass less often.
+    rows of a that come from beyond L2, or are copied, pass less often.
     """
 
     m: int
@@ -101,9 +101,11 @@ def expect_steps(reader: Reader, steps: int) -> None:
     reader.next()
 
 
-def dot_chunk(depth: int) -> int:
-    """Steps of k that make one partial sum of a contraction this deep; the last may have fewer. Depths that differ little share code."""
-    return -(-depth // max(1, -(-depth // DOT_CHUNK)))
+def dot_chunk(depth: int, parts: tuple[DType, ...] = ()) -> int:
+    """Steps of k that make one partial sum of a contraction this deep; the last may have fewer. Depths that differ little share code.
+    Words of `parts` are not split."""
+    per = per_word(parts) if parts else 1
+    return -(-depth // (max(1, -(-depth // DOT_CHUNK)) * per)) * per
 
 
 # --------------------------------------------------------------------------- choices
@@ -124,11 +126,11 @@ def _packs(dot: Dot) -> str:
     if rows > 1 and columns > 64 and any(e.args for e in ex.topological([dot.a])):
         pack += "a"  # each row is read for every panel of columns: convert it once
     total = columns * depth * max(dot.b.dtype.itemsize, 1)
-    large = total >= PACK_BYTES and (rows >= PACK_ROWS or (rows >= PACK_ROWS_ALIASED and _rows_collide(dot)))
+    large = not dot.panels and total >= PACK_BYTES and (rows >= PACK_ROWS or (rows >= PACK_ROWS_ALIASED and _rows_collide(dot)))
     computed = rows >= 32 and any(e.args for e in ex.topological([dot.b]))
     if large or computed or any(e.attr[1].coefficient(name) not in (0, 1) for e in _loads(dot.b)):
         pack += "b"
-    return "" if dot.panels else pack
+    return pack
 
 
 def _spans(extent: int, size: int) -> Iterator[tuple[int, int]]:
@@ -169,11 +171,11 @@ def _rest_rows(dot: Dot, m: int, n: int, width: int, registers: int, packed: boo
     return tall if tall > m and _panel_cycles(dot, c, tall, width, packed)[0] < REST_GAIN * _panel_cycles(dot, c, m, width, packed)[0] else m
 
 
-def _group(dot: Dot, n: int) -> int:
-    """How many panels are copied at once: several where rows come from beyond L2."""
+def _group(dot: Dot, n: int, pack: str) -> int:
+    """How many panels are copied at once: several where rows come from beyond L2, or are copied too."""
     (_, rows), (_, columns), (_, depth) = dot.m, dot.n, dot.k
     size = dot.dtype.itemsize
-    if rows * depth * size <= L2_BYTES:
+    if "b" not in pack or ("a" not in pack and rows * depth * size <= L2_BYTES):
         return 1
     return max(1, min(MOST_GROUPED, columns // n, GROUP_BYTES // (n * depth * size)))
 
@@ -216,9 +218,9 @@ def streams(dot: Dot) -> bool:
     return dot.m[1] <= 1 and dot.n[1] >= STREAM_LEAST and not dot.panels and not _packs(dot)
 
 
-def tile_schedule(dot: Dot, vector_bytes: int, registers: int, words: bool = False) -> TileSchedule:
-    """The fastest tile by estimate; among those within a few percent, the one with the least code. `words`: there are instructions that
-    multiply the parts of words."""
+def tile_schedule(dot: Dot, vector_bytes: int, registers: int, words: Collection[DType] = ()) -> TileSchedule:
+    """The fastest tile by estimate; among those within a few percent, the one with the least code. `words`: parts of words that there are
+    instructions to multiply by."""
     width = max(1, vector_bytes // max(dot.dtype.itemsize, 1))
     (_, rows), (_, columns), (_, depth) = dot.m, dot.n, dot.k
     pack = _packs(dot)
@@ -227,16 +229,17 @@ def tile_schedule(dot: Dot, vector_bytes: int, registers: int, words: bool = Fal
         return TileSchedule(max(1, rows), min(columns, STREAM_COLUMNS), 4 * width, STREAM_ROWS, "", True)
     if min(rows, columns) < 1:
         return TileSchedule(1, 1, width)
-    if words and worth_words(dot) and (parts := word_parts(dot)):
+    if words and worth_words(dot) and (parts := word_parts(dot)) and parts[0] in words:
         width = max(1, vector_bytes // dt.i32.itemsize)
         m, n = _best_tile(replace(dot, dtype=dt.i32, k=(dot.k[0], -(-depth // per_word(parts)))), width, registers, True)
-        reads = reads_words(dot, parts)
-        group = min(MOST_GROUPED, columns // n) if reads and is_moved(dot) else 1  # rows are copied for each group
-        return TileSchedule(m, n, width, 0, "b" if reads else "ab", heavy and m * -(-n // width) > 2, parts, group=max(1, group))
+        reads, passed = reads_words(dot, parts), rows * depth * parts[0].itemsize  # rows that are copied, or come from beyond L2, pass groups
+        group = min(MOST_GROUPED, columns // n) if reads and (is_moved(dot) or passed > L2_BYTES) else 1
+        staged = (heavy and m * -(-n // width) > 2) or (depth > DOT_CHUNK and dot.dtype.is_float)
+        return TileSchedule(m, n, width, 0, "b" if reads else "ab", staged, parts, group=max(1, group))
     m, n = _best_tile(dot, width, registers, "b" in pack)
     staged = depth > DOT_CHUNK or (heavy and m * -(-n // width) > 2)
     rest = _rest_rows(dot, m, n, width, registers, "b" in pack or dot.panels > 0)
-    return TileSchedule(m, n, width, 0, pack, staged, rest=(rest, columns % n) if rest != m else (), group=_group(dot, n) if "b" in pack else 1)
+    return TileSchedule(m, n, width, 0, pack, staged, rest=(rest, columns % n) if rest != m else (), group=_group(dot, n, pack))
 
 
 def _best_tile(dot: Dot, width: int, registers: int, packed: bool, free: bool = False) -> tuple[int, int]:
@@ -260,14 +263,15 @@ def panel_width(dot: Dot, vector_bytes: int, registers: int) -> int:
 def paths(kernels: Iterable[tuple[Kernel, object]]) -> set[str]:
     """Which ways of contracting occur among kernels and their schedules: "tile", "tail" (a smaller tile), "pack", "stream" (few rows),
     "deep" (several partial sums), "staged" (a loop over the tile's sums), "prepared" (weights packed when the program is made),
-    "words" (narrow integers, several steps at once)."""
+    "words" (narrow integers, several steps at once), "pairs" (the same of bf16, where the operands allow it)."""
     found: set[str] = set()
     for kernel, schedule in kernels:
         for dot, plan in zip(kernel.stages, schedule.stages):
             if not isinstance(dot, Dot):
                 continue
+            pairs = bool(plan.parts) and dot.dtype.is_float
             ways = {"stream": plan.stream, "tile": not plan.stream, "tail": dot.m[1] % plan.m or dot.n[1] % plan.n, "pack": plan.pack,
-                    "deep": dot.k[1] > DOT_CHUNK and not plan.parts, "staged": plan.staged and not plan.stream,
-                    "words": plan.parts, "prepared": dot.panels}
+                    "deep": dot.k[1] > DOT_CHUNK and (not plan.parts or pairs), "staged": plan.staged and not plan.stream,
+                    "words": plan.parts and not pairs, "pairs": pairs, "prepared": dot.panels}
             found |= {name for name, taken in ways.items() if taken}
     return found

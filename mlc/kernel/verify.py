@@ -207,7 +207,7 @@ def schedule_is_legal(kernel: Kernel, schedule: Schedule) -> None:
         if isinstance(stage, Dot):
             if min(plan.m, plan.n, *plan.rest) < 1:
                 _fail("schedule_is_legal", f"{where} stage {s}", plan, "a tile of at least 1 x 1")
-            _words_fit(stage, plan, f"{where} stage {s}")
+            _words_fit(stage, plan, {p.name for p in kernel.params if p.role == "in"}, f"{where} stage {s}")
         elif plan.axis and plan.axis not in dict((*stage.axes, *stage.over)):
             _fail("schedule_is_legal", f"{where} stage {s}", plan.axis, f"an axis among {[n for n, _ in (*stage.axes, *stage.over)]}")
         if plan.width & (plan.width - 1) or plan.width < 1:
@@ -229,15 +229,20 @@ def schedule_is_legal(kernel: Kernel, schedule: Schedule) -> None:
                 _fail("schedule_is_legal", f"{where} stage {s}", plan.text(), "at least one row, and whole vectors in a block")
 
 
-def _words_fit(dot: Dot, plan: TileSchedule, where: str) -> None:
-    """Words have parts that hold every value of the narrow integers which both sides are converted from; bytes of a may be moved by 128."""
+def _words_fit(dot: Dot, plan: TileSchedule, given: set[str], where: str) -> None:
+    """Words have parts that hold every value of the narrow integers which both sides are converted from; bytes of a may be moved by 128.
+    Or both sides are bf16 that the kernel is given."""
     if not plan.parts:
         return
-    narrow = [side.args[0].dtype.name if side.op == "convert" else side.dtype.name for side in (dot.a, dot.b)]
+    narrow = tuple(side.args[0].dtype.name if side.op == "convert" else side.dtype.name for side in (dot.a, dot.b))
     parts = tuple(part.name for part in plan.parts)
     fit = {narrow[0], narrow[1]} <= {"i8", "u8", "i16"} if parts == ("i16", "i16") else (
         parts in (("u8", "i8"), ("i8", "u8")) and narrow[0] in ("i8", "u8") and narrow[1] == parts[1])
-    if not fit or dot.dtype.name not in ("i32", "i8", "u8") or plan.stream:
+    total = ("i32", "i8", "u8")
+    if "bf16" in parts:
+        loads = [side.args[0] for side in (dot.a, dot.b) if side.op == "convert" and side.args[0].op == "load"]
+        total, fit = ("f32",), parts == ("bf16", "bf16") == narrow and len(loads) == 2 and {e.attr[0] for e in loads} <= given
+    if not fit or dot.dtype.name not in total or plan.stream:
         _fail("schedule_is_legal", where, f"parts {' '.join(parts)} for {narrow[0]} times {narrow[1]} in {dot.dtype}",
               "parts that hold both sides, no stream")
 

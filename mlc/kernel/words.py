@@ -1,9 +1,15 @@
-"""Contractions of narrow integers whose products are added several at a time: words of 32 bits hold two or four steps of k.
+"""Contractions of narrow numbers whose products are added several at a time: words of 32 bits hold two or four steps of k.
 
 CPUs multiply the parts of two words and add all products to an i32 (vpdpbusd: four u8 times i8; vpdpwssd: two i16 times i16). Sums of
 integers wrap, so they have the same bits in any order. Where both sides are u8, or both i8, the left one is moved by 128, which changes
 its sign bit only: a * b = (a - 128) * b + 128 * b for u8, and a sum over b alone sets it right. Sums that wrap in bytes are the low bytes
 of those that wrap in words.
+
+Two bf16 times two bf16 are added to an f32 (vdpbf16ps): the upper ones by one fma, then the lower ones by another, in f32. That instruction
+takes subnormal numbers for zero, and makes zeros of subnormal sums. Neither can be where the least exponents of what is not zero on
+either side, a and b, say so: all products, and so all sums, are multiples of 2^(a - 7 + b - 7), and those of at least the smallest normal
+number 2^-126 are zero or normal. Such a contraction looks at its operands first (`EXPONENTS`), and multiplies words by fmas where that
+proves nothing. The bits are the same.
 """
 
 from __future__ import annotations
@@ -12,22 +18,29 @@ from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.dtype import DType
 from mlc.core.expr import Expr
-from mlc.kernel.ir import Dot
+from mlc.kernel.ir import Dot, Kernel
 
 Parts = tuple[DType, DType]
 # The pairs of parts (left, right) that words may have.
-PARTS: tuple[Parts, ...] = ((dt.u8, dt.i8), (dt.i8, dt.u8), (dt.i16, dt.i16))
+PARTS: tuple[Parts, ...] = ((dt.u8, dt.i8), (dt.i8, dt.u8), (dt.i16, dt.i16), (dt.bf16, dt.bf16))
+INTEGERS = frozenset({dt.u8, dt.i8, dt.i16})
 # Shallow and narrow products are not worth the copying.
 LEAST_ROWS, LEAST_COLUMNS, LEAST_DEPTH = 8, 16, 16
+# bf16 is looked at first, each element once; it is multiplied so often.
+LEAST_USES = 32
+# What the least exponents of both sides, as they are stored (biased by 127), must add up to.
+EXPONENTS = 2 * 127 + 2 * 7 - 126
 # Every sign bit of four bytes.
 SIGNS = -0x7F7F7F80
 
 
 def narrow(operand: Expr) -> Expr | None:
-    """A byte, or the narrow integer that an i32 operand is converted from."""
+    """A byte, the narrow integer that an i32 operand is converted from, or the bf16 in memory that an f32 operand is."""
     if operand.dtype in (dt.i8, dt.u8):
         return operand
     if operand.op == "convert" and operand.dtype is dt.i32 and operand.args[0].dtype in (dt.i8, dt.u8, dt.i16):
+        return operand.args[0]
+    if operand.op == "convert" and operand.dtype is dt.f32 and operand.args[0].dtype is dt.bf16 and operand.args[0].op == "load":
         return operand.args[0]
     return None
 
@@ -35,9 +48,11 @@ def narrow(operand: Expr) -> Expr | None:
 def word_parts(dot: Dot) -> Parts | None:
     """The parts of words that hold the operands of a contraction; None where they fit none."""
     sides = [narrow(operand) for operand in (dot.a, dot.b)]
-    if dot.dtype not in (dt.i32, dt.i8, dt.u8) or None in sides:
+    if dot.dtype not in (dt.i32, dt.i8, dt.u8, dt.f32) or None in sides:
         return None
     left, right = (side.dtype for side in sides)
+    if dot.dtype is dt.f32:
+        return left, right
     if dt.i16 in (left, right):
         return dt.i16, dt.i16
     if left is right:
@@ -46,12 +61,20 @@ def word_parts(dot: Dot) -> Parts | None:
 
 
 def worth_words(dot: Dot) -> bool:
-    return dot.m[1] >= LEAST_ROWS and dot.n[1] >= LEAST_COLUMNS and dot.k[1] >= LEAST_DEPTH
+    uses = LEAST_USES if dot.dtype is dt.f32 else 0
+    return dot.m[1] >= max(uses, LEAST_ROWS) and dot.n[1] >= max(uses, LEAST_COLUMNS) and dot.k[1] >= LEAST_DEPTH
+
+
+def looked_at(kernel: Kernel, dot: Dot) -> bool:
+    """Whether the operands are there before the kernel runs, so that they can be looked at."""
+    given = {p.name for p in kernel.params if p.role == "in"}
+    loads = [e for e in ex.topological([dot.a, dot.b]) if e.op == "load"]
+    return all(e.attr[0] in given and e.attr[1].coefficient(dot.k[0]) for e in loads)
 
 
 def is_moved(dot: Dot) -> bool:
     """Whether the left side is moved by 128."""
-    return narrow(dot.a).dtype is narrow(dot.b).dtype is not dt.i16
+    return narrow(dot.a).dtype is narrow(dot.b).dtype and narrow(dot.a).dtype.bits == 8
 
 
 def per_word(parts: Parts) -> int:
@@ -70,7 +93,7 @@ def word(pieces: list[Expr], parts: Parts) -> Expr:
     found = None
     for place, piece in enumerate(pieces):
         part, unsigned = parts[0], dt.u16 if parts[0].bits == 16 else dt.u8
-        piece = ex.convert(piece, part) if part.bits == 16 else piece
+        piece = ex.convert(piece, part) if part is dt.i16 else piece
         bits = piece if piece.dtype is unsigned else ex.make("bitcast", unsigned, (piece,))
         bits = ex.convert(bits, dt.i32)
         bits = ex.make("shl", dt.i32, (bits, ex.const(place * part.bits, dt.i32))) if place else bits

@@ -17,7 +17,7 @@ from mlc.core import scalar_eval
 from mlc.core.affine import Affine
 from mlc.core.dtype import DType
 from mlc.core.expr import Expr
-from mlc.loop.ir import Assign, Decl, Fold, For, LoopKernel, Stmt, Store, Tile
+from mlc.loop.ir import Assign, Decl, Fold, For, If, LoopKernel, Stmt, Store, Tile
 
 # So many k steps of a tile have their operands evaluated at once; nothing a tile reads changes while it runs.
 _TILE_CHUNK = 256
@@ -165,6 +165,10 @@ class _Machine:
                 value = value[-1]
         array[element] = value
 
+    def choose(self, stmt: If) -> None:
+        condition, = self.evaluate((stmt.condition,))
+        self.body(stmt.body if condition else stmt.other)
+
     def fold(self, stmt: Fold) -> None:
         values = [self.variables[name] for name in stmt.sources]
         while values[0].size > 1:
@@ -197,7 +201,10 @@ class _Machine:
             right = self.operand(tile.b, {tile.k: steps[:, None], tile.c: np.arange(tile.n)[None, :]}, (steps.size, tile.n))
             for i in range(steps.size):
                 x, y = left[:, i:i + 1], right[i:i + 1]
-                if tile.parts:
+                if tile.parts and tile.dtype.is_float:
+                    for one, other in zip(_halves(x), _halves(y)):
+                        total = scalar_eval.apply("fma", tile.dtype, [one, other, total])
+                elif tile.parts:
                     for one, other in zip(_pieces(x, tile.parts[0]), _pieces(y, tile.parts[1])):
                         total = scalar_eval.apply("add", tile.dtype, [total, scalar_eval.apply("mul", tile.dtype, [one, other])])
                 elif tile.dtype.is_float:
@@ -220,6 +227,11 @@ def _pieces(words: np.ndarray, part: DType) -> list[np.ndarray]:
     return [(words >> shift).astype(part.numpy).astype(words.dtype) for shift in range(0, 32, part.bits)]
 
 
+def _halves(words: np.ndarray) -> list[np.ndarray]:
+    """The two bf16 that words hold, the upper one first, as f32."""
+    return [(words & -0x10000).view(np.float32), (words << 16).view(np.float32)]
+
+
 def _spread(value: np.ndarray, lanes: int) -> np.ndarray:
     """A copy with `lanes` lanes; one lane is a 0-d array."""
     value = np.asarray(value)
@@ -227,4 +239,4 @@ def _spread(value: np.ndarray, lanes: int) -> np.ndarray:
 
 
 _RUN = {For: _Machine.loop, Decl: _Machine.declare, Assign: _Machine.assign, Store: _Machine.store,
-        Fold: _Machine.fold, Tile: _Machine.tile}
+        If: _Machine.choose, Fold: _Machine.fold, Tile: _Machine.tile}

@@ -15,13 +15,16 @@ leaves here are `const`, `index` (a loop variable as i64), `load` (attr: (buffer
     Assign    sets variables, all right-hand sides read before any is written. Inside a vector loop a variable with
               `width` lanes is assigned per lane, under the mask.
     Store     buffer[index] = value, converted to nothing: dtypes must be equal.
+    If        runs `body` if the condition (a bool of one lane) is true, else `other`; neither assigns variables from outside. Not in vector loops.
     Fold      combines the lanes of vector variables `sources` into scalar variables `targets` (which it declares):
               while more than one lane is left, lanes [0, h) are `a`, lanes [h, 2h) are `b`, and combine(a, b) has h lanes.
               `combine` are expressions over var("a.0"), var("a.1").. and var("b.0"), var("b.1")... Lanes are a power of two.
     Tile      the register tile: acc[r, c] = a(r, 0)*b(0, c) + a(r, 1)*b(1, c) + ... for r < m, c < n, starting at 0, in the order of k,
               each step one fma for floats (multiply and add, wrapping, for ints).
-              With `parts` a step adds several products: a(r, k) and b(k, c) are words of 32 bits, which hold two or four integers of
-              these dtypes (of a, of b), the first lowest; all wraps. `a` is an expression over index(r), index(k) and outer
+              With `parts` a step adds several products: a(r, k) and b(k, c) are words of 32 bits, which hold two or four numbers of
+              these dtypes (of a, of b). Of integers the first is lowest; all wraps. Of bf16 both are widened to f32, and the upper ones
+              are multiplied and added first, by one fma, then the lower ones. `normal` says that no part and no sum on the way is
+              subnormal, so that instructions which flush those may be used. `a` is an expression over index(r), index(k) and outer
               variables, `b` over index(k), index(c); `b` loads are contiguous in c. Then `body` (Decl and Store statements) runs for every
               (r, c), as in `unroll r { vector(width) c { ... } }`, where var(name) is acc[r, c].
 
@@ -90,6 +93,13 @@ class Store:
 
 
 @dataclass(frozen=True)
+class If:
+    condition: Expr
+    body: tuple[Stmt, ...]
+    other: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True)
 class Fold:
     targets: tuple[str, ...]
     sources: tuple[str, ...]
@@ -111,9 +121,10 @@ class Tile:
     b: Expr
     body: tuple[Stmt, ...]
     parts: tuple[DType, ...] = ()
+    normal: bool = False
 
 
-Stmt = For | Decl | Assign | Store | Fold | Tile
+Stmt = For | Decl | Assign | Store | If | Fold | Tile
 
 
 @dataclass(frozen=True)
@@ -154,6 +165,8 @@ def statement_roots(stmt: Stmt) -> tuple[Expr, ...]:
         return stmt.values
     if isinstance(stmt, Store):
         return (stmt.value,)
+    if isinstance(stmt, If):
+        return (stmt.condition,)
     if isinstance(stmt, Tile):
         return (stmt.a, stmt.b)
     return ()
@@ -165,5 +178,7 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
     while todo:
         stmt = todo.pop()
         yield stmt
-        if isinstance(stmt, (For, Tile)):
+        if isinstance(stmt, If):
+            todo.extend(reversed(stmt.other))
+        if isinstance(stmt, (For, Tile, If)):
             todo.extend(reversed(stmt.body))

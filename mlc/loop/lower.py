@@ -22,7 +22,7 @@ from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Stmt, Store
 from mlc.loop.lower_attention import AttentionLoops
 from mlc.loop.lower_dot import DotLoops
 from mlc.loop.lower_plain import Swept, Transposed
-from mlc.loop.lower_words import WordLoops
+from mlc.loop.lower_words import WordLoops, look
 from mlc.loop.positions import later
 
 Rebase = Mapping[str, Affine]
@@ -218,11 +218,12 @@ class _Lowering:
     # ----------------------------------------------------------------- the whole
     def run(self) -> tuple[Stmt, ...]:
         stages, plans, parallel = self.kernel.stages, self.schedule.stages, self.schedule.parallel
+        body = [stmt for stage, plan in zip(stages, plans) if isinstance(stage, Dot) and plan.parts and stage.dtype.is_float
+                for stmt in look(stage, self.kernel.rows, plan.width, self.fresh)]
         if not parallel:
-            return tuple(self.nest(stages, plans, self.kernel.rows))
+            return (*body, *self.nest(stages, plans, self.kernel.rows))
         if len(parallel) == 1:
-            return tuple(self.in_blocks(stages, plans, self.kernel.rows, *parallel[0]))
-        body: list[Stmt] = []
+            return (*body, *self.in_blocks(stages, plans, self.kernel.rows, *parallel[0]))
         for stage, plan, (axis, block) in zip(stages, plans, parallel, strict=True):
             body += self.in_blocks([stage], [plan], (), axis, block) if axis else self.nest([stage], [plan], ())
         return tuple(body)

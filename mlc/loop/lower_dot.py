@@ -34,10 +34,10 @@ class DotLoops:
 
     def __init__(self, dot: Dot, plan: TileSchedule, fresh: Callable[[str], str], buffer_name: Callable[[str], str]):
         self.dot, self.plan, self.fresh, self.buffer_name = dot, plan, fresh, buffer_name
-        self.dtype = dt.i32 if plan.parts else dot.dtype  # of the sums
+        self.dtype = dt.i32 if plan.parts and not dot.dtype.is_float else dot.dtype  # of the sums
         (self.m, self.rows), (self.n, self.columns), (self.k, self.depth) = dot.m, dot.n, dot.k
-        self.chunk = dot_chunk(self.depth)
-        self.deep = self.depth > self.chunk and not plan.parts
+        self.chunk = dot_chunk(self.depth, plan.parts)
+        self.deep = self.depth > self.chunk and (not plan.parts or dot.dtype.is_float)
         self.scratch: list[Buffer] = []
         m, n = min(plan.m, self.rows), min(plan.n, self.columns)
         self.group = grouped(self.columns // n, plan.group) if n else 1
@@ -110,44 +110,53 @@ class DotLoops:
         """Panels of b, each contiguous: element (k, c) at k * n + c. Where b is contiguous along k, tiles of it are turned in registers."""
         def row(k: Affine, panel: Span, across: Span, width: int) -> For:
             def store(c: Affine) -> list[Stmt]:
-                (value,) = rebase([self.dot.b], {self.k: k, self.n: columns[0] + panel[0] + across[0] + c})
+                (value,) = self._right((columns[0] + panel[0], panel[1]), k, across[0] + c)
                 return [Store(self.right, panel[0] * self.depth + k * panel[1] + across[0] + c, value)]
             return self._lanes("c", across[1], store, width)
 
         def turned(steps: Span, panel: Span, across: Span) -> list[Stmt]:
             k = self.fresh("k")
             return [For(k, steps[1], (row(steps[0] + along(k), panel, across, self.plan.width),), "unroll")]
-        if any(e.op == "load" and e.attr[1].coefficient(self.n) not in (0, 1) and e.attr[1].coefficient(self.k) == 1
-               for e in ex.topological([self.dot.b])):
+        if self._turned(self.dot.b, self.n, self.k):
             side = max(1, self.plan.width)
             return self._each_panel(columns, lambda panel: self._blocks("cb", panel[1], side, lambda across: self._blocks(
                 "kb", self.depth, side, lambda steps: turned(steps, panel, across))))
         k, width = self.fresh("k"), self.plan.width * WIDE
         return [For(k, self.depth, tuple(self._each_panel(columns, lambda panel: [row(along(k), panel, (Affine(), panel[1]), width)])))]
 
+    def _turned(self, operand: Expr, inner: str, outer: str) -> bool:
+        """Whether an operand is contiguous along the axis that is the outer one of its copy."""
+        loads = [e.attr[1] for e in ex.topological([operand]) if e.op == "load"]
+        return any(index.coefficient(inner) not in (0, 1) and index.coefficient(outer) == 1 for index in loads)
+
     def _copied_rows(self, rows: Span) -> list[Stmt]:
-        return [self._pack_left(rows)] if self.left else []
+        return self._pack_left(rows) if self.left else []
 
-    def _pack_left(self, rows: Span) -> For:
-        """Rows of a, contiguous: element (r, k) at r * depth + k."""
-        r = self.fresh("r")
+    def _pack_left(self, rows: Span) -> list[Stmt]:
+        """Rows of a, contiguous: element (r, k) at r * depth + k. Where a is contiguous along its rows, tiles of it are turned in registers."""
+        def row(steps: Span, width: int, kind: str) -> list[Stmt]:
+            r = self.fresh("r")
 
-        def body(k: Affine) -> list[Stmt]:
-            (value,) = rebase([self.dot.a], {self.m: rows[0] + along(r), self.k: k})
-            return [Store(self.left, along(r, self.depth) + k, value)]
-        return For(r, rows[1], (self._lanes("k", self.depth, body, self.plan.width * WIDE),))
+            def store(k: Affine) -> list[Stmt]:
+                (value,) = rebase([self.dot.a], {self.m: rows[0] + along(r), self.k: steps[0] + k})
+                return [Store(self.left, along(r, self.depth) + steps[0] + k, value)]
+            return [For(r, rows[1], (self._lanes("k", steps[1], store, width),), kind)]
+        if self._turned(self.dot.a, self.k, self.m):
+            side = max(1, self.plan.width)
+            return self._blocks("kb", self.depth, side, lambda steps: row(steps, side, "unroll"))
+        return row((Affine(), self.depth), self.plan.width * WIDE, "serial")
 
     def _operands(self, rows: Span, columns: Span, start: Affine, place: Affine) -> tuple[Expr, Expr]:
         """a(r, k) and b(k, c) of a tile, from step `start` on; columns are copied from `place` on."""
         r, c, k = along("r"), along("c"), start + along("k")
-        a, b = rebase([self.dot.a, self.dot.b], {self.m: rows[0] + r, self.n: columns[0] + c, self.k: k})
-        if self.left:
-            a = self._load(self.left, r * self.depth + k)
-        if self.right:
-            b = self._load(self.right, place * self.depth + k * columns[1] + c)
-        elif self.dot.panels:
-            (b,) = rebase([self.dot.b], {self.k: k, self.n: columns[0] + c}, lambda name, index, moved: self._in_panel(name, index, columns, k, c))
+        (a,) = [self._load(self.left, r * self.depth + k)] if self.left else rebase([self.dot.a], {self.m: rows[0] + r, self.k: k})
+        (b,) = [self._load(self.right, place * self.depth + k * columns[1] + c)] if self.right else self._right(columns, k, c)
         return a, b
+
+    def _right(self, columns: Span, k: Affine, c: Affine) -> list[Expr]:
+        """b(k, c) as it is in memory."""
+        loads = (lambda name, index, moved: self._in_panel(name, index, columns, k, c)) if self.dot.panels else None
+        return rebase([self.dot.b], {self.k: k, self.n: columns[0] + c}, loads)
 
     def _in_panel(self, name: str, index: Affine, columns: Span, k: Affine, c: Affine) -> Expr:
         """b(k, c) where b is stored in panels and these columns are one of them. `index` starts at the first column of a block, maybe."""

@@ -1,6 +1,7 @@
 """Where everything in a loop kernel stands, for the verifier: each statement with its loops, its place in the program and what is in scope.
 
-A tile reads its operands in loops of its own, then runs its body in `unroll r { vector c }`; both appear here as loops.
+A tile reads its operands in loops of its own, then runs its body in `unroll r { vector c }`; both appear here as loops, and
+the ways of a choice as loops of the kinds "then" and "else" that run once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from mlc.core.affine import Affine
 from mlc.core.dataclass import dataclass, field
 from mlc.core.dtype import DType
 from mlc.core.expr import Expr, topological
-from mlc.loop.ir import Decl, Fold, For, LoopKernel, Stmt, Store, Tile, statement_roots
+from mlc.loop.ir import Decl, Fold, For, If, LoopKernel, Stmt, Store, Tile, statement_roots
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,9 @@ class _Walk:
             if isinstance(stmt, For):
                 inner = self.loop(at, stmt.var, stmt.extent, stmt.kind, stmt.width)
                 yield from self.body(stmt.body, (*loops, inner), scope)
+            elif isinstance(stmt, If):
+                for kind, way in (("then", stmt.body), ("else", stmt.other)):
+                    yield from self.body(way, (*loops, self.loop(at, "", 1, kind)), scope)
             elif isinstance(stmt, Decl):
                 scope[stmt.name] = Variable(stmt.dtype, stmt.lanes, len(loops))
             elif isinstance(stmt, Fold):

@@ -17,13 +17,14 @@
     }
 
 Expressions are written as in `mlc.core.expr_text`; instructions are numbered afresh for each statement, in whose lines above it they
-stand. A tile reads `tile %acc: f32 r:8 c:48 k:784 vector(16) { %acc += a * b } then { body }`.
+stand. A tile reads `tile %acc: f32 r:8 c:48 k:784 vector(16) { %acc += a * b } then { body }`, a choice `if %a { .. } else { .. }`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from mlc.core import dtype as dt
 from mlc.core.errors import ParseError, VerifyError
 from mlc.core.expr import Expr
 from mlc.core.expr_text import (
@@ -38,7 +39,7 @@ from mlc.core.expr_text import (
     format_streams,
 )
 from mlc.core.text import Reader
-from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Stmt, Store, Tile, statement_roots
+from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, If, LoopKernel, Stmt, Store, Tile, statement_roots
 
 _KINDS = {"serial": "for", "parallel": "parallel", "vector": "vector", "unroll": "unroll"}
 _WORDS = {word: kind for kind, word in _KINDS.items()}
@@ -71,6 +72,13 @@ class _Printer(ExprPrinter):
                 self.lines.append(f"{indent}{_KINDS[stmt.kind]}{width} {checked_name(stmt.var)} in {stmt.extent} {{")
                 self.body(stmt.body, indent + "  ", scope)
                 self.lines.append(indent + "}")
+            elif isinstance(stmt, If):
+                condition, = self.instructions((stmt.condition,), [dt.bool_], indent, scope)
+                self.lines.append(f"{indent}if {condition} {{")
+                self.body(stmt.body, indent + "  ", scope)
+                self.lines.append(indent + "} else {")
+                self.body(stmt.other, indent + "  ", scope)
+                self.lines.append(indent + "}")
             elif isinstance(stmt, Tile):
                 self.tile(stmt, indent, scope)
             elif isinstance(stmt, Fold):
@@ -98,7 +106,7 @@ class _Printer(ExprPrinter):
         scope.update({name: t for name, t in zip(stmt.targets, types) if t})
 
     def tile(self, stmt: Tile, indent: str, scope: Scope) -> None:
-        parts = f" parts {' '.join(p.name for p in stmt.parts)}" if stmt.parts else ""
+        parts = (f" parts {' '.join(p.name for p in stmt.parts)}" if stmt.parts else "") + " normal" * stmt.normal
         sizes = " ".join(f"{checked_name(var)}:{size}" for var, size in ((stmt.r, stmt.m), (stmt.c, stmt.n), (stmt.k, stmt.depth)))
         self.lines.append(f"{indent}tile %{checked_name(stmt.name)}: {stmt.dtype} {sizes} vector({stmt.width}){parts} {{")
         self.product(stmt.name, stmt.dtype, (stmt.a, stmt.b), indent, scope)
@@ -173,6 +181,11 @@ class _Parser(ExprReader):
         if r.accept("fold"):
             return self.fold(scope)
         named = self.instructions(scope)
+        if r.accept("if"):
+            condition, = self.roots([dt.bool_], named, scope)
+            body = self.body(scope)
+            r.expect("else")
+            return If(condition, body, self.body(scope))
         if r.accept("var"):
             return self.declare(scope, named)
         name = self.value()
@@ -218,6 +231,7 @@ class _Parser(ExprReader):
         r.expect("vector")
         width = self.number_in_parens()
         parts = (self.dtype(), self.dtype()) if r.accept("parts") else ()
+        normal = r.accept("normal")
         a, b = self.product(name, dtype, scope)
         r.expect("then")
-        return Tile(name, dtype, *sizes, width, a, b, self.body(scope | {name: dtype}), parts)
+        return Tile(name, dtype, *sizes, width, a, b, self.body(scope | {name: dtype}), parts, normal)

@@ -15,7 +15,7 @@ from mlc.core.dtype import DType
 from mlc.core.errors import VerifyError
 from mlc.core.expr import Expr, topological
 from mlc.loop.coverage import first_unwritten
-from mlc.loop.ir import Assign, Decl, Fold, For, LoopKernel, Store, Tile
+from mlc.loop.ir import Assign, Decl, Fold, For, If, LoopKernel, Store, Tile
 from mlc.loop.sites import Access, Loop, Site, accesses, all_sites
 from mlc.loop.solve import Term, may_be_zero
 
@@ -88,14 +88,28 @@ def tiles_are_well_formed(kernel: LoopKernel, sites: Sites) -> None:
             _fail("tiles_are_well_formed", site.where, f"m, n, depth, width = {sizes}", "all at least 1")
         if tile.dtype is dt.bool_:
             _fail("tiles_are_well_formed", site.where, "bool accumulators", "a numeric dtype")
-        if tile.parts and (tile.parts not in ((dt.u8, dt.i8), (dt.i8, dt.u8), (dt.i16, dt.i16)) or tile.dtype is not dt.i32):
-            _fail("tiles_are_well_formed", site.where, f"parts {' '.join(map(str, tile.parts))} of {tile.dtype}", "u8 i8, i8 u8 or i16 i16 of i32")
+        total = dt.f32 if tile.parts == (dt.bf16, dt.bf16) else dt.i32
+        if tile.parts and (tile.parts not in ((dt.u8, dt.i8), (dt.i8, dt.u8), (dt.i16, dt.i16), (dt.bf16, dt.bf16)) or tile.dtype is not total):
+            _fail("tiles_are_well_formed", site.where, f"parts {' '.join(map(str, tile.parts))} of {tile.dtype}",
+                  "u8 i8, i8 u8 or i16 i16 of i32, bf16 bf16 of f32")
+        if tile.normal and tile.parts != (dt.bf16, dt.bf16):
+            _fail("tiles_are_well_formed", site.where, "normal", "only with parts bf16 bf16")
         for stmt in tile.body:
             if not isinstance(stmt, (Decl, Store)):
                 _fail("tiles_are_well_formed", site.where, f"{type(stmt).__name__} in its body", "Decl and Store")
         for node in topological((tile.b,)):
             if node.op == "load" and node.attr[1].coefficient(tile.c) not in (0, 1):
                 _fail("tiles_are_well_formed", site.where, f"b loads %{node.attr[0]}[{node.attr[1]}]", f"coefficient 0 or 1 of {tile.c}")
+
+
+def branches_are_well_formed(kernel: LoopKernel, sites: Sites) -> None:
+    """A choice is not made in a vector loop, and assigns no variable from outside."""
+    for site in sites:
+        if isinstance(site.stmt, If) and site.vector:
+            _fail("branches_are_well_formed", site.where, f"inside vector loop {site.vector.var}", "outside vector loops")
+    for kind in ("then", "else"):
+        for site, name in _shared_assignments(sites, kind):
+            _fail("branches_are_well_formed", site.where, f"{name} from outside assigned", "variables declared inside the branch")
 
 
 def folds_are_well_formed(kernel: LoopKernel, sites: Sites) -> None:
@@ -238,7 +252,9 @@ def values_have_the_declared_dtype(kernel: LoopKernel, sites: Sites) -> None:
         elif isinstance(stmt, Store):
             wanted = [kernel.buffer(stmt.buffer).dtype]
         elif isinstance(stmt, Tile):
-            wanted = [stmt.dtype] * len(site.roots)
+            wanted = [dt.i32 if stmt.parts else stmt.dtype] * len(site.roots)
+        elif isinstance(stmt, If):
+            wanted = [dt.bool_]
         elif isinstance(stmt, Fold):
             wanted = [site.scope[name].dtype for name in stmt.sources]
         else:
@@ -274,6 +290,8 @@ def lanes_agree(kernel: LoopKernel, sites: Sites) -> None:
                 _fail("lanes_agree", site.where, f"{places} lanes assigned", f"1 or {width}")
         elif isinstance(stmt, Store):
             places = [width or 1]
+        elif isinstance(stmt, If):
+            places = [1]
         elif isinstance(stmt, Tile):
             places = [stmt.width if site.part == "b" else 1]
         else:
@@ -311,14 +329,13 @@ def only_out_and_scratch_are_stored(kernel: LoopKernel, sites: Sites) -> None:
 
 
 def every_output_element_is_written(kernel: LoopKernel, sites: Sites) -> None:
-    """Each element of an output is stored: what is left out would be whatever was in memory."""
-    stores: dict[str, list] = {b.name: [] for b in kernel.buffers if b.role == "out"}
-    for access in accesses(sites):
-        if access.is_store and access.buffer in stores:
-            extents = access.site.extents
-            stores[access.buffer].append((access.index.offset, [(c, extents[var]) for var, c in access.index.terms]))
-    for name, found in stores.items():
-        missing = first_unwritten(kernel.buffer(name).size, found)
+    """Each element of an output is stored, whichever way choices go: what is left out would be whatever was in memory."""
+    written = [a for a in accesses(sites) if a.is_store and kernel.buffer(a.buffer).role == "out"]
+    chosen = any(loop.kind == "else" for a in written for loop in a.site.loops)
+    for name, shunned in [(b.name, kind) for b in kernel.buffers if b.role == "out" for kind in ("else", "then")[:1 + chosen]]:
+        stores = [(a.index.offset, [(c, a.site.extents[var]) for var, c in a.index.terms]) for a in written
+                  if a.buffer == name and all(loop.kind != shunned for loop in a.site.loops)]
+        missing = first_unwritten(kernel.buffer(name).size, stores)
         if missing is not None:
             _fail("every_output_element_is_written", f"kernel @{kernel.name} output %{name}", f"element {missing} is never stored",
                   f"stores to 0..{kernel.buffer(name).size - 1}")
@@ -369,12 +386,13 @@ def _conflicts(sites: Sites, kind: str) -> Iterator[tuple[Access, Access]]:
 
 
 def _shared_assignments(sites: Sites, kind: str) -> Iterator[tuple[Site, str]]:
-    """Variables of one lane that a loop of this kind assigns though they were declared outside it (parallel: of any lanes)."""
+    """Variables of one lane that a loop of this kind assigns though they were declared outside it (but of vector loops: of any lanes)."""
+    any_lanes = kind != "vector"
     for site in sites:
         for level, loop in enumerate(site.loops):
-            if loop.kind == kind and isinstance(site.stmt, Assign) and (kind == "parallel" or loop.width > 1):
+            if loop.kind == kind and isinstance(site.stmt, Assign) and (any_lanes or loop.width > 1):
                 for name in site.stmt.names:
-                    if site.scope[name].depth <= level and (kind == "parallel" or site.scope[name].lanes == 1):
+                    if site.scope[name].depth <= level and (any_lanes or site.scope[name].lanes == 1):
                         yield site, name
 
 
@@ -448,7 +466,8 @@ def aliases_read_before_write(kernel: LoopKernel, sites: Sites) -> None:
 
 INVARIANTS = (
     buffers_are_well_formed, loops_are_well_formed, vector_loops_do_not_nest, tiles_are_well_formed, names_are_not_shadowed,
-    names_are_declared_before_use, folds_are_well_formed, expressions_are_well_typed, values_have_the_declared_dtype, lanes_agree,
+    names_are_declared_before_use, branches_are_well_formed, folds_are_well_formed, expressions_are_well_typed, values_have_the_declared_dtype,
+    lanes_agree,
     every_load_in_bounds, every_store_in_bounds, only_out_and_scratch_are_stored, scratch_stays_inside_its_iteration,
     parallel_iterations_are_independent, vector_lanes_are_independent, aliases_read_before_write,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mlc.core import expr as ex
-from mlc.loop.ir import Fold, For, Stmt, Tile, statement_roots
+from mlc.loop.ir import Fold, For, If, Stmt, Tile, statement_roots
 
 # Lanes of a register.
 LANES = 16
@@ -19,6 +19,8 @@ def work(body: Iterable[Stmt]) -> int:
             total += work(stmt.body) * (-(-stmt.extent // min(stmt.width, LANES)) if stmt.kind == "vector" else stmt.extent)
         elif isinstance(stmt, Tile):
             total += stmt.m * -(-stmt.n // LANES) * (stmt.depth + work(stmt.body))
+        elif isinstance(stmt, If):
+            total += max(work(stmt.body), work(stmt.other))
         elif isinstance(stmt, Fold):
             total += 4 * len(ex.topological(stmt.combine))
         else:

@@ -50,7 +50,7 @@ def test_values_out_of_range_are_refused(name, value, monkeypatch):
 
 
 def test_unknown_names_are_refused_with_the_list():
-    with pytest.raises(OptionError, match="unknown option 'chekc'; known: backend, cache"), opt.options(chekc=1):
+    with pytest.raises(OptionError, match="unknown option 'chekc'; known: backend, bf16_pairs, cache"), opt.options(chekc=1):
         pass
 
 

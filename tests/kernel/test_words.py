@@ -13,7 +13,7 @@ from mlc.kernel.ir import Dot, Kernel, Param, Put
 from mlc.kernel.schedule import Schedule, parse_schedule
 from mlc.kernel.tiling import paths, tile_schedule
 from mlc.kernel.verify import verify_kernel
-from mlc.kernel.words import is_moved, reads_words, word_parts
+from mlc.kernel.words import INTEGERS, is_moved, reads_words, word_parts
 
 
 def dot(left, right, dtype=dt.i32, m=16, n=32, k=64, flip=False):
@@ -51,32 +51,32 @@ def test_sums_of_bytes_are_done_in_words_too(dtype):
 def test_the_left_side_is_copied_where_its_words_do_not_lie_in_memory(options, reads):
     stage = dot(dt.i8, dt.i8, **options)
     assert reads_words(stage, word_parts(stage)) is reads
-    assert ("a" in tile_schedule(stage, 64, 32, True).pack) is not reads
+    assert ("a" in tile_schedule(stage, 64, 32, INTEGERS).pack) is not reads
 
 
 def test_words_are_chosen_only_where_the_target_multiplies_them():
-    assert tile_schedule(dot(dt.i8, dt.i8), 64, 32, True).parts and not tile_schedule(dot(dt.i8, dt.i8), 64, 32).parts
+    assert tile_schedule(dot(dt.i8, dt.i8), 64, 32, INTEGERS).parts and not tile_schedule(dot(dt.i8, dt.i8), 64, 32).parts
 
 
 @pytest.mark.parametrize("sizes", [{"m": 4}, {"n": 8}, {"k": 8}])
 def test_small_products_are_not_copied_into_words(sizes):
-    assert not tile_schedule(dot(dt.i8, dt.i8, **sizes), 64, 32, True).parts
+    assert not tile_schedule(dot(dt.i8, dt.i8, **sizes), 64, 32, INTEGERS).parts
 
 
 def test_the_text_of_a_schedule_names_the_parts():
-    plan = tile_schedule(dot(dt.i8, dt.i8), 64, 32, True)
+    plan = tile_schedule(dot(dt.i8, dt.i8), 64, 32, INTEGERS)
     assert plan.text().endswith("pack b parts u8 i8") and parse_schedule(Schedule((plan,)).text()).stages == (plan,)
 
 
 def test_words_are_a_way_of_contracting():
     stage = dot(dt.i8, dt.i8)
-    assert "words" in paths([(kernel_of(stage, dt.i8, dt.i8), Schedule((tile_schedule(stage, 64, 32, True),)))])
+    assert "words" in paths([(kernel_of(stage, dt.i8, dt.i8), Schedule((tile_schedule(stage, 64, 32, INTEGERS),)))])
 
 
 @pytest.mark.parametrize("parts", [(dt.i8, dt.u8), (dt.i8, dt.i8), (dt.u8, dt.u8)])
 def test_parts_that_do_not_hold_the_operands_are_refused(parts):
     stage = dot(dt.i8, dt.i8)
-    plan, kernel = tile_schedule(stage, 64, 32, True), kernel_of(stage, dt.i8, dt.i8)
+    plan, kernel = tile_schedule(stage, 64, 32, INTEGERS), kernel_of(stage, dt.i8, dt.i8)
     verify_kernel(kernel, Schedule((plan,)))
     with pytest.raises(VerifyError, match="parts"):
         verify_kernel(kernel, Schedule((replace(plan, parts=parts),)))

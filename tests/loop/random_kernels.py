@@ -1,6 +1,6 @@
 """Random small loop kernels that the verifier accepts, and inputs for them: what text, interpreter, verifier and machine code are tried on.
 
-Every kernel is a few blocks (elementwise, row reduction, tile, recurrence, two passes over scratch), each writing a buffer of its own.
+Every kernel is a few blocks (elementwise, row reduction, tile, recurrence, two passes over scratch, a choice), each writing a buffer of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mlc.core import expr as ex
 from mlc.core.affine import Affine
 from mlc.core.dtype import DType
 from mlc.core.expr import Expr
-from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Stmt, Store, Tile, load
+from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, If, LoopKernel, Stmt, Store, Tile, load
 
 WIDTHS = (1, 2, 4, 8, 16)
 EXTENTS = (1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33)
@@ -253,8 +253,25 @@ class KernelMaker:
                 For(jj, columns, second, "vector", width))
         return self.loop(i, rows, body, True)
 
+    def choice(self) -> Stmt:
+        """One of two ways to fill a row, chosen row by row, which is read again afterwards."""
+        i, j, jj, k = (self.name(n) for n in ("i", "j", "jj", "k"))
+        rows, columns, width = self.pick((1, 3)), self.pick(EXTENTS), self.pick(WIDTHS)
+        chosen = Expressions(self.rng, [self.read({i: rows}), ex.index(i)]).make(dt.bool_, 2)
+        out, last, total = self.buffer("out", rows * columns), self.buffer("out", rows * columns), self.name("v")
+        made = Expressions(self.rng, [self.read({i: rows, j: columns})]).make(out.dtype, 2)
+        one = (For(j, columns, (Store(out.name, Affine(0, ((i, columns), (j, 1))), made),), "vector", width),)
+        step = Expressions(self.rng, [ex.var(total, out.dtype), self.read({i: rows, k: columns})]).make(out.dtype, 2)
+        other = (Decl(total, out.dtype, 1, Expressions(self.rng, []).make(out.dtype, 0)),
+                 self.loop(k, columns, (Assign((total,), (step,)), Store(out.name, Affine(0, ((i, columns), (k, 1))), ex.var(total, out.dtype)))))
+        back = load(out.name, out.dtype, Affine(columns - 1, ((i, columns), (jj, -1))))
+        again = Expressions(self.rng, [back, self.read({i: rows, jj: columns})]).make(last.dtype, 2)
+        ways = (one, other) if self.rng.random() < 0.5 else (other, one)
+        after = For(jj, columns, (Store(last.name, Affine(0, ((i, columns), (jj, 1))), again),), "vector", width)
+        return self.loop(i, rows, (If(chosen, *ways), after), True)
+
     def kernel(self, name: str, blocks: int) -> LoopKernel:
-        kinds = (self.elementwise, self.reduction, self.tile, self.recurrence, self.two_passes)
+        kinds = (self.elementwise, self.reduction, self.tile, self.recurrence, self.two_passes, self.choice)
         body = tuple(self.pick(kinds)() for _ in range(blocks))
         return LoopKernel(name, tuple(sorted(self.buffers, key=lambda b: b.role == "scratch")), body)
 

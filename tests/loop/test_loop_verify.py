@@ -48,6 +48,13 @@ GOOD = {
                               "then { %0 = add %acc, %x[8*r + c] : f32 %out[8*r + c] = %0 }", "alias(%x %out)"),
     "a tile may overwrite its own operand once it is done": (
         "tile %acc: f32 r:2 c:8 k:4 vector(4) { %acc += %x[4*r + k] * %w[8*k + c] } then { %out[8*r + c] = %acc }", "alias(%x %out)"),
+    "either way fills the row": (
+        """parallel p in 4 {
+             %0 = lt %x[p], 1.0 : bool
+             if %0 { vector(8) i in 8 { %out[8*p + i] = 1.0 } } else { for j in 8 { %out[8*p + j] = %x[j] } }
+           }""", ""),
+    "both ways declare a name, in place": (
+        """if true { var %s: f32 = %x[0] %out[0] = %s } else { var %s: f32 = 2.0 %out[0] = %s }""", "alias(%x %out)"),
     "a variable with lanes, summed over, folded": (
         """var %acc: f32<8> = 0.0
            vector(8) i in 37 { %0 = add %acc, %x[i] : f32 %acc = %0 }
@@ -189,7 +196,13 @@ BROKEN = {
         ("a tile whose columns coincide", TILE.replace("%out[4*r + c]", "%out[r]"), ""),
         ("a scalar from outside", "var %s: f32 = 0.0 vector(4) i in 4 { %s = 1.0 }", ""),
     ],
+    "branches_are_well_formed": [
+        ("in a vector loop", "vector(8) i in 8 { if true { %out[i] = 1.0 } else { } }", ""),
+        ("assigns from outside", "var %s: f32 = 0.0 if true { %s = 1.0 } else { } %out[0] = %s", ""),
+        ("lanes from outside, the other way", "var %v: f32<8> = 0.0 if true { } else { vector(8) i in 8 { %v = 1.0 } }", ""),
+    ],
     "aliases_read_before_write": [
+        ("read again after either way", "if true { %out[0] = 1.0 } else { %out[1] = 1.0 } for i in 8 { %out[i + 2] = %x[i] }", "alias(%x %out)"),
         ("shifted", "vector(8) i in 63 { %out[i + 1] = %x[i] }", "alias(%x %out)"),
         ("shifted, serial", "for i in 63 { %out[i + 1] = %x[i] }", "alias(%x %out)"),
         ("reversed", "for i in 64 { %out[i] = %x[63 - i] }", "alias(%x %out)"),

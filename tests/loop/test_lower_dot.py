@@ -1,5 +1,6 @@
 """Contractions as loops: every way of going about one gives the same bits at every level, and the right numbers."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -7,8 +8,10 @@ import mlc
 from mlc.codegen.target import get_target
 from mlc.kernel import tiling
 from mlc.kernel.tiling import paths
+from mlc.loop.ir import For, walk
 from mlc.stages import Stages
 
+BF16 = ml_dtypes.bfloat16
 RNG = np.random.default_rng(11)
 FORMS = {
     "ab": (lambda a, b: a @ b, False, False), "abT": (lambda a, b: a @ b.T, False, True), "aTb": (lambda a, b: a.T @ b, True, False),
@@ -72,6 +75,24 @@ def test_groups_of_panels_give_the_same_bits(form, k, monkeypatch):
 def test_narrow_and_integer_operands_are_copied_right(dtype):
     a, b = ((RNG.normal(size=s) * 5).astype(dtype) for s in ((40, 33), (33, 130)))
     assert_every_level_agrees(stages(lambda a, b: a @ b, a, b), [a, b])
+
+
+@pytest.mark.parametrize("form", ["ab", "abT", "aTb", "constant"])
+@pytest.mark.parametrize("dtype", ["f2", BF16], ids=["f16", "bf16"])
+def test_halves_are_widened_once_for_all_panels_of_a_group(form, dtype):
+    """Where a is contiguous along its rows by turning squares of it, which are loads of vectors; a constant b from its own panels."""
+    a, b = operands(form if form in FORMS else "ab", 37, 320, 41, dtype)
+    constant = form == "constant"
+    with mlc.options(bf16_pairs="off", check=2):
+        args = [a] if constant else [a, b]
+        made = stages((lambda a: a @ mlc.numpy.asarray(b)) if constant else FORMS[form][0], *args)
+        found = assert_every_level_agrees(made, args)
+    (plan,) = [plan for schedule in made.schedules.values() for plan in schedule.stages if isinstance(plan, tiling.TileSchedule)]
+    assert plan.pack == "ab" and plan.group > 1
+    x, y = (a.T if form == "aTb" else a).astype("f8"), (b.T if form == "abT" else b).astype("f8")
+    np.testing.assert_allclose(found.astype("f8"), x @ y, rtol=2 ** -8, atol=2e-2)
+    copies = [loop for loops in made.loops.values() for loop in walk(loops.body) if isinstance(loop, For) and loop.kind == "unroll"]
+    assert bool(copies) is (form in ("abT", "aTb"))
 
 
 def test_a_large_left_operand_that_jumps_is_turned_first():

@@ -13,6 +13,7 @@ from mlc.core import expr as ex
 from mlc.core.affine import Affine
 from mlc.core.errors import VerifyError
 from mlc.kernel.schedule import schedule_for
+from mlc.kernel.words import INTEGERS
 from mlc.loop import interp
 from mlc.loop.ir import Buffer, LoopKernel, Store, Tile, load, walk
 from mlc.loop.lower import lower
@@ -109,7 +110,7 @@ def test_targets_without_such_instructions_multiply_the_parts(kinds, target):
     a, b = integers((9, 18), kinds[0]), integers((18, 21), kinds[1])
     made = Stages(mlc.jit(widened).lower(a, b)._captured.graph, get_target(target))
     (kernel,) = made.packed.kernels()
-    loops = verify(lower(kernel, schedule_for(kernel, 64, 32, words=True)))
+    loops = verify(lower(kernel, schedule_for(kernel, 64, 32, words=INTEGERS)))
     text_round_trips(loops)
     names = [p.name for p in kernel.params]
     given = dict(zip(names, (a.reshape(-1), b.reshape(-1))))

@@ -8,9 +8,10 @@ from mlc_strategies import Config, Palette, boundaries, build
 from mlc_strategies.path_goals import PATHS
 
 import mlc
+from mlc.codegen.target import get_target
 from mlc.compile import compile_graph
 from pytest_mlc.evaluator import BoundsEvaluator
-from pytest_mlc.executor import paths_of
+from pytest_mlc.executor import paths_of, ways_of_pairs
 
 
 def _program(path, seed, **config):
@@ -23,6 +24,17 @@ def test_most_programs_reach_the_way_that_they_are_made_for(path, least):
     with mlc.options(fork_us=0, cache=False):
         found = [path in paths_of(compile_graph(_program(path, seed).graph)) for seed in range(12)]
     assert sum(found) >= least
+
+
+@pytest.mark.skipif(not get_target("native").bf16_dot, reason="this CPU has no such instruction")
+def test_products_in_pairs_are_met_with_normal_and_with_subnormal_sums():
+    found = set()
+    with mlc.options(bf16_pairs="on", cache=False):
+        for seed in range(12):
+            program = _program("pairs", seed)
+            made = compile_graph(program.graph)
+            found.update([*paths_of(made), *ways_of_pairs(made, program.args)])
+    assert {"pairs", "pairs flushed", "pairs kept"} <= found
 
 
 def test_small_outputs_are_stored_past_the_caches_on_request():

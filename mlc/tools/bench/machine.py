@@ -21,8 +21,9 @@ class Limits:
     functions: dict[str, float] = field(default_factory=dict)
 
     def operations(self, dtype: str) -> float:
-        """Operations a second; a dtype without instructions of its own computes as f32."""
-        return self.peak.get(dtype) or self.peak["f32"]
+        """Operations a second; a dtype without instructions of its own computes as f32, and so does bf16 where those are slower."""
+        own, single = self.peak.get(dtype, 0.0), self.peak["f32"]
+        return max(own, single) if dtype == "bf16" else own or single
 
     def rate(self, kind: str, working_set: float) -> float:
         """Bytes a second of "read", "write" or "copy", by the better of the ways probed."""

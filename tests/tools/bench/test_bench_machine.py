@@ -45,6 +45,11 @@ def test_a_dtype_without_instructions_of_its_own_computes_as_f32():
     assert (LIMITS.operations("f64"), LIMITS.operations("bf16")) == (500.0, 1000.0)
 
 
+@pytest.mark.parametrize("peak, operations", [(2000.0, 2000.0), (500.0, 1000.0)])
+def test_bf16_computes_as_f32_where_its_own_instruction_is_slower(peak, operations):
+    assert Limits({"f32": 1000.0, "bf16": peak}, {}).operations("bf16") == operations
+
+
 def test_a_slower_clock_moves_compute_but_not_memory():
     assert LIMITS.parts("f32", 4000, 1000, 0, {"exp": 14}, clock=0.5) == {"compute": 8.0, "memory": 10.0, "functions": 14.0}
 

@@ -1,0 +1,43 @@
+"""When contractions of bf16 are done in pairs: where the CPU has the instruction, it is fast or asked for, and rounds as it should."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import mlc
+from mlc.codegen.target import get_target
+from mlc.runtime import pairs
+
+NATIVE = get_target("native")
+
+
+@pytest.mark.parametrize("cpu, option, used", [("znver5", "auto", True), ("sapphirerapids", "auto", False), ("sapphirerapids", "on", True),
+                                               ("znver5", "off", False)])
+def test_fast_cpus_use_them_and_others_on_request(cpu, option, used, monkeypatch):
+    monkeypatch.setattr(pairs, "two_fmas", lambda: True)
+    target = replace(NATIVE, cpu=cpu, requires=tuple({*NATIVE.requires, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512bf16"}))
+    with mlc.options(bf16_pairs=option):
+        assert pairs.use_pairs(target) is used
+    monkeypatch.setattr(pairs, "two_fmas", lambda: False)
+    with mlc.options(bf16_pairs=option):
+        assert not pairs.use_pairs(target)
+
+
+@pytest.mark.parametrize("name", ["generic", "golden-v3"])
+def test_targets_without_the_instruction_never_ask(name, monkeypatch):
+    monkeypatch.setattr(pairs, "two_fmas", lambda: pytest.fail("asked"))
+    with mlc.options(bf16_pairs="on"):
+        assert not pairs.use_pairs(get_target(name))
+
+
+@pytest.mark.skipif(not NATIVE.bf16_dot, reason="this CPU has no such instruction")
+def test_another_order_of_sums_is_noticed(monkeypatch):
+    build, real = pairs.two_fmas.__wrapped__, pairs.apply
+    assert build() == pairs.two_fmas()
+
+    def swapped(op, dtype, args):
+        x, y, total = args
+        return real("add", dtype, [total, np.float32(x * y)]) if np.isscalar(total) else real(op, dtype, [y, x, total + np.float32(0.0625)])
+    monkeypatch.setattr(pairs, "apply", swapped)
+    assert not build()

@@ -14,7 +14,7 @@ from mlc.core.errors import VerifyError
 from mlc.graph import parse_graph
 from mlc.loop import coverage, lower_dot
 from mlc.loop.coverage import first_unwritten
-from mlc.loop.ir import Buffer, For, LoopKernel, Store
+from mlc.loop.ir import Buffer, For, If, LoopKernel, Store
 from mlc.loop.verify import verify
 from mlc.stages import Stages
 
@@ -87,6 +87,17 @@ def test_a_kernel_of_a_program_that_leaves_an_element_out_is_refused():
     with pytest.raises(VerifyError, match=r"every_output_element_is_written.*%o.*element 19 is never stored"):
         verify(kernel, whole=True)
     full = LoopKernel("k", kernel.buffers, (*kernel.body, Store("o", Affine(19), ex.const(1, dt.f32))))
+    assert verify(full, whole=True) is full
+
+
+@pytest.mark.parametrize("then, other", [(20, 19), (19, 20)])
+def test_both_ways_of_a_choice_have_to_fill_an_output(then, other):
+    i, one = variable("i"), ex.const(1, dt.f32)
+    ways = [(For("i", extent, (Store("o", i, one),)),) for extent in (then, other)]
+    kernel = LoopKernel("k", (Buffer("o", dt.f32, 20, "out"),), (If(ex.const(1, dt.bool_), *ways),))
+    with pytest.raises(VerifyError, match="element 19 is never stored"):
+        verify(kernel, whole=True)
+    full = LoopKernel("k", kernel.buffers, (If(ex.const(1, dt.bool_), ways[then < other], ways[then < other]),))
     assert verify(full, whole=True) is full
 
 

@@ -185,6 +185,27 @@ class Builder:
         self.lines[-1].append(f"{self.block}:")
         return self.emit(self.level, f"phi {type_} [ {found[0]}, %usual{serial} ], [ {found[1]}, %other{serial} ]")
 
+    # ------------------------------------------------------------------ levels
+    def _enter(self, label: str, body: list[str]) -> None:
+        """Go one level in: what follows is emitted into `body`, the block `label`."""
+        self.lines.append(body)
+        self.tables.append({})
+        self.level += 1
+        self.block = label
+
+    def _leave(self) -> None:
+        """Forget the innermost level."""
+        self.lines.pop()
+        self.tables.pop()
+        self.level -= 1
+
+    def _go_on_at(self, label: str) -> None:
+        """What follows at this level is emitted into the block `label`, behind all that was emitted so far."""
+        after = [f"{label}:"]
+        self._chunks.append(after)
+        self.lines[-1] = after
+        self.block = label
+
     # ------------------------------------------------------------------ choices
     def choose(self, condition: str, ways: Sequence[Callable[[], None]]) -> None:
         """Code of two ways, the first taken if the i1 is true, one level further in; afterwards it goes on at the outer level."""
@@ -196,19 +217,11 @@ class Builder:
         for label, way in zip(labels, ways):
             body = [f"{label}:"]
             self._chunks.append(body)
-            self.lines.append(body)
-            self.tables.append({})
-            self.level += 1
-            self.block = label
+            self._enter(label, body)
             way()
             self.effect(f"br label %{done}")
-            self.lines.pop()
-            self.tables.pop()
-            self.level -= 1
-        after = [f"{done}:"]
-        self._chunks.append(after)
-        self.lines[-1] = after
-        self.block = done
+            self._leave()
+        self._go_on_at(done)
 
     # ------------------------------------------------------------------ loops
     def open_loop(self, phis: list[Phi], first: str, limit: str, step: int) -> Loop:
@@ -222,10 +235,7 @@ class Builder:
         body: list[str] = []
         self._chunks += (head, body)
         loop.head = (head, [loop.counter, *phis])
-        self.lines.append(body)
-        self.tables.append({})
-        self.level += 1
-        self.block = loop.label
+        self._enter(loop.label, body)
         return loop
 
     def close_loop(self, loop: Loop) -> None:
@@ -239,13 +249,8 @@ class Builder:
         head.append(f"{loop.label}:")
         for phi in phis:
             head.append(f"  {phi.name} = phi {phi.type} [ {phi.first}, %{loop.before} ], [ {phi.following}, %{self.block} ]")
-        self.lines.pop()
-        self.tables.pop()
-        self.level -= 1
-        after = [f"{done}:"]
-        self._chunks.append(after)
-        self.lines[-1] = after
-        self.block = done
+        self._leave()
+        self._go_on_at(done)
 
 
 @functools.lru_cache(maxsize=1024)

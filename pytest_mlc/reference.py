@@ -189,6 +189,8 @@ def serve(request: dict) -> Iterator[dict]:
     global _eager
     _eager = _eager or _Eager()
     if request["do"] == "ready":
+        # Flags that a jaxlib does not know end the process when XLA first compiles: here, where fewer can be tried.
+        _eager.jax.block_until_ready(_eager.lax.neg(np.float32(1)))
         yield {"version": _eager.jax.__version__}
         return
     graph = read_graph(request)

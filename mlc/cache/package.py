@@ -10,6 +10,7 @@ from mlc.cache.store import Cache, default_cache
 from mlc.core.errors import OptionError
 
 _MAX_BYTES = 32 << 20
+SETTING = "remove the folder, or set PYTHONDONTWRITEBYTECODE=1 to do without, as without bytecode"
 _caches: dict[str | None, Cache] = {}
 
 
@@ -19,7 +20,7 @@ def package_cache() -> Cache:
     folder = _folder()
     if folder is not None:
         if folder not in _caches:
-            _caches[folder] = Cache(folder, max_bytes=_MAX_BYTES)
+            _caches[folder] = Cache(folder, max_bytes=_MAX_BYTES, setting=SETTING)
         if _caches[folder].enabled:
             return _caches[folder]
     try:

@@ -61,19 +61,20 @@ class Cache:
 
     `max_bytes` bounds the folder; least recently used entries go first. Safe for threads, processes and forks.
     Raises OptionError if the directory cannot be used and `explicit` says that the user named it; otherwise such a
-    cache warns once and stores nothing.
+    cache warns once and stores nothing. `setting` is what warnings tell the user to do.
     """
 
-    def __init__(self, directory: str | os.PathLike | None, *, max_bytes: int = 512 << 20, explicit: bool = False):
+    def __init__(self, directory: str | os.PathLike | None, *, max_bytes: int = 512 << 20, explicit: bool = False, setting: str = SETTING):
         self.directory = None if directory is None else os.path.abspath(os.fsdecode(directory))
         self.max_bytes = max_bytes
+        self.setting = setting
         self.counters = Counters()
         self._warned: set[str] = set()
         self._total = 0
         self._until_rescan = 0
         problem = None if self.directory is None else _problem(self.directory)
         if problem and explicit:
-            raise OptionError(f"the compilation cache cannot use {self.directory!r}: {problem}; {SETTING}")
+            raise OptionError(f"the compilation cache cannot use {self.directory!r}: {problem}; {setting}")
         if problem:
             self._warn("unusable", f"not used: {problem}")
             self.directory = None
@@ -178,7 +179,7 @@ class Cache:
     def _warn(self, kind: str, what: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            _say(f"compilation cache {self.directory!r} {what} ({SETTING})")
+            _say(f"compilation cache {self.directory!r} {what} ({self.setting})")
 
     def _entries(self) -> list[tuple[float, int, str]]:
         """(time of last use, size, path) of every entry."""

@@ -60,7 +60,8 @@ OPTIONS: dict[str, Option] = {
                          "products of bf16 by the CPU's dot-product instruction, where it has one: auto means where it is known to be fast"),
     "target": Option("native", _choice("native", "generic", "golden-v3"), True, "the CPU to generate code for"),
     "backend": Option("llvm", _choice("llvm", "interpreter"), True, "what runs the kernels"),
-    "cache": Option(True, _flag, False, "use the persistent compilation cache"),
+    "cache": Option(True, _flag, False, "use the persistent compilation cache of programs (mlc's own functions lie beside its bytecode, where Python "
+                                        "writes that)"),
     "cache_dir": Option("", str, False, "where the persistent cache lives; empty: the user's cache folder"),
     "cache_max_mb": Option(512, _int(1, 1 << 20), False, "size bound of the persistent cache in MiB"),
     "dump": Option("", str, False, "folder that receives every stage of every compilation as text"),

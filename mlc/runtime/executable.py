@@ -167,11 +167,10 @@ class Program:
         arrays = [_prepare(value, spec, dtype) for value, spec, dtype in zip(inputs, self.manifest.inputs, self._dtypes)]
         first, self._fresh = self._fresh, False
         native = None if first and next(_runs_without_entry, False) else self._native
-        if native is not None:
-            outcome = native(*arrays)
+        try:
+            outcome = NotImplemented if native is None else native(*arrays)
             if outcome is not NotImplemented:
                 return [outcome] if len(self._outputs) == 1 else list(outcome)
-        try:
             results = [aligned_empty(shape, dtype) for shape, dtype in self._outputs]
             arena = self._pool.take()
         except MemoryError:

@@ -80,3 +80,15 @@ def test_digests_of_large_data_are_stable(sums, monkeypatch):
 def test_less_than_a_few_blocks_is_hashed_as_it_is(monkeypatch):
     monkeypatch.setattr(digest, "sums", lambda found: pytest.fail("summed"))
     assert digest.digest("", data(digest.LEAST - 1)) != digest.digest("", data(digest.LEAST - 1, seed=1))
+
+
+def test_constants_made_to_collide_are_still_told_apart():
+    """Both sums are linear in a product of two words, so who knows the keys can move a product from one pair of words to another."""
+    word, block, (first, second) = 1 << 64, 16 * digest.BLOCK // 8, [[int(k) for k in row[:4]] for row in digest.keys()]
+    even = [-first[0] % word, -first[2] % word]  # hides the odd words from the first sum
+    weights = [(x + k) % word for x, k in zip(even, (second[0], second[2]))]
+    one, other = np.zeros((2, 2 * block), np.uint64)
+    for array, odd in ((one, (0, weights[0])), (other, (weights[1], 0))):
+        array[block:block + 4] = [even[0], (odd[0] - second[1]) % word, even[1], (odd[1] - second[3]) % word]
+    a, b = Literal(one), Literal(other)
+    assert a.digest == b.digest and a != b and Literal(one) == a

@@ -1,5 +1,6 @@
 """Programs run on what they were made for, on any layout of it, in any thread; and say what does not fit."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -24,11 +25,14 @@ def test_inputs_and_outputs_are_in_order():
     assert np.array_equal(result, x - y) and result.shape == (3, 4) and result.dtype == np.float32
 
 
-def test_a_call_that_memory_cannot_hold_says_what_it_needs(monkeypatch):
-    def none(shape, dtype):
+@pytest.mark.parametrize("entry", [False, True], ids=["from Python", "native"])
+def test_a_call_that_memory_cannot_hold_says_what_it_needs(monkeypatch, entry):
+    def none(*_):
         raise MemoryError
     made = subtract()
+    monkeypatch.setattr(executable, "_runs_without_entry", itertools.repeat(not entry))
     monkeypatch.setattr(executable, "aligned_empty", none)
+    made._native = none
     with pytest.raises(MemoryError, match=r"not enough memory for a call: output 0, f32\[3,4\]: 48 bytes; temporaries: \d+ bytes"):
         made.run([matrix(), matrix(start=50)])
 

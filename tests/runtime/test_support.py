@@ -218,4 +218,5 @@ def test_steps_run_in_order_on_their_places_and_numbers():
 
 
 def test_no_steps_do_nothing():
-    native_call()(ctypes.addressof(call_table([], support().address)), (ctypes.c_void_p * 1)(0))
+    table = call_table([], support().address)
+    native_call()(ctypes.addressof(table), (ctypes.c_void_p * 1)(0))

@@ -144,6 +144,8 @@ TABLES = {
              (mp.mpf(-0.5), mp.mpf(0.5)), {24: 5, 53: 11}),
     "LOG": ("log(1 + f) = f - f^2/2 + f^3 * LOG(f), sqrt(1/2) <= 1 + f <= sqrt(2)", _log_tail, lambda f: f ** 3 / mp.log1p(f),
             (1 / SQRT2 - 1, SQRT2 - 1), {24: 8, 53: 19}),
+    "LOG_NEAR": ("log(1 + r) = r + r^2 * LOG_NEAR(r), -1/64 <= r <= 1/32", lambda r: (mp.log1p(r) - r) / r ** 2, lambda r: r ** 2 / mp.log1p(r),
+                 (-mp.mpf(1) / 64, mp.mpf(1) / 32), {24: 2}),
     "LOG2": ("log2(1 + f) = f * (1.4375 + LOG2(f)), sqrt(1/2) <= 1 + f <= sqrt(2)", _log2_rest, lambda f: f / mp.log(1 + f, 2),
              (1 / SQRT2 - 1, SQRT2 - 1), {24: 9, 53: 21}),
     "POW_LOG2": ("log2(1 + f) = f * (1.4375 + POW_LOG2(f)), for f32 pow, in f64 and the first terms in f32", _log2_rest,
@@ -239,6 +241,29 @@ def segments(name: str) -> str:
     return "\n".join([*lines, ")"])
 
 
+def logarithms() -> str:
+    """The source text of LOG_SEGMENTS: ln 2 in two parts, and for each value of the upper five bits of a mantissa m in [1, 2) an f32
+    near 1/m and minus its logarithm, both of m/2 from 1.5 on. Among the f32 there it is the one whose logarithm is closest to a
+    multiple of 2^-17: a whole multiple of ln 2's upper part, such a multiple too, is added to it without rounding."""
+    unit = mp.mpf(2) ** -17
+    high = mp.nint(LN2 / unit) * unit
+    inverses, logs = [mp.mpf(1)], [mp.mpf(0)]
+    for k in range(1, 31):
+        scale = 2 if k >= 16 else 1
+        middle = rounded(scale / (1 + (k + mp.mpf(0.5)) / 32), 24)
+        step = mp.mpf(2) ** (mp.floor(mp.log(middle, 2)) - 23)
+        near = (middle + i * step for i in range(-20000, 20001))
+        inverse = min(near, key=lambda c: abs(mp.log(c) / unit - mp.nint(mp.log(c) / unit)))
+        inverses.append(inverse / scale)
+        logs.append(-mp.nint(mp.log(inverse) / unit) * unit)
+    lines = ["# ln 2 in two parts, inverses of mantissas, and their logarithms, see `logarithms` in ci/fit_vecmath.py", "LOG_SEGMENTS = ("]
+    for row in ([high, rounded(LN2 - high, 24)], [*inverses, mp.mpf(0.5)], [*logs, mp.mpf(0)]):
+        texts = [literal(v, 24) for v in row]
+        chunks = [", ".join(texts[i:i + 8]) for i in range(0, len(texts), 8)]
+        lines.append("    (" + ",\n     ".join(chunks) + "),")
+    return "\n".join([*lines, ")"])
+
+
 def split_turn(drop: int) -> list[float]:
     """1/(2 pi) without its digits above 2^-drop, as three f64 parts; the first has 29 bits from the first possible place on."""
     digits = mp.mpf(1) / (2 * PI)
@@ -281,7 +306,8 @@ from mlc.core.dtype import f32, f64
 
 def source() -> str:
     """The whole text of vecmath_tables.py."""
-    return "\n".join([HEADER, constants(), *("\n" + table(name) for name in TABLES), *("\n" + segments(name) for name in SEGMENTS), ""])
+    fitted = [*map(table, TABLES), *map(segments, SEGMENTS), logarithms()]
+    return "\n".join([HEADER, constants(), *("\n" + text for text in fitted), ""])
 
 
 def main() -> int:

@@ -178,12 +178,13 @@ class Builder:
         serial, found = self.serial, []
         self.effect(f"br i1 {condition}, label %usual{serial}, label %other{serial}")
         for label, way in (("usual", usual), ("other", other)):
-            self.lines[-1].append(f"{label}{serial}:")
-            found.append(way())
+            self.block = f"{label}{serial}"
+            self.lines[-1].append(f"{self.block}:")
+            found.append(f"[ {way()}, %{self.block} ]")
             self.effect(f"br label %joined{serial}")
         self.block = f"joined{serial}"
         self.lines[-1].append(f"{self.block}:")
-        return self.emit(self.level, f"phi {type_} [ {found[0]}, %usual{serial} ], [ {found[1]}, %other{serial} ]")
+        return self.emit(self.level, f"phi {type_} {found[0]}, {found[1]}")
 
     # ------------------------------------------------------------------ levels
     def _enter(self, label: str, body: list[str]) -> None:

@@ -154,6 +154,14 @@ def _select(at: At, dtype: DType, condition: Value, x: Value, y: Value) -> Value
     return Value(at.select(condition.text, dtype, x.text, y.text), dtype, at.lanes, at.level)
 
 
+def every_lane(b: Builder, v: Value) -> str:
+    """Whether a bool holds in all lanes, as an i1."""
+    if v.lanes == 1:
+        return v.text
+    frozen = b.emit(b.level, f"freeze <{v.lanes} x i1> {v.text}")  # lanes that are not in use may be poison
+    return b.emit(b.level, f"icmp eq i{v.lanes} {b.emit(b.level, f'bitcast <{v.lanes} x i1> {frozen} to i{v.lanes}')}, -1")
+
+
 def _bitcast(at: At, dtype: DType, x: Value) -> Value:
     text = halves.bits(at.b, x) if x.dtype.is_half else x.text
     source, result = at.type(x.dtype), at.type(dtype)
@@ -440,7 +448,7 @@ def _not(at: At, dtype: DType, x: Value) -> str:
     return at(f"xor {at.type(dtype)} {x.text}, {at.const(1 if dtype is dt.bool_ else -1, dtype)}")
 
 
-_MOVES = {"neg": _neg, "abs": _abs, "select": _select, "bitcast": _bitcast, "convert": _convert}
+_MOVES = {"neg": _neg, "abs": _abs, "select": _select, "mostly": _select, "bitcast": _bitcast, "convert": _convert}
 _FLOAT = {
     "add": _plain("fadd"), "sub": _plain("fsub"), "mul": _plain("fmul"), "div": _plain("fdiv"), "rem": _plain("frem"),
     "min": _pick(False), "max": _pick(True), "fma": _fma, "table": _table, "sqrt": _call("sqrt"),

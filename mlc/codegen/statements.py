@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from mlc.codegen import ahead, halves, memory
 from mlc.codegen.builder import Builder, Phi, Value, type_text
-from mlc.codegen.instructions import instruction, splat
+from mlc.codegen.instructions import every_lane, instruction, splat
 from mlc.codegen.lanes import Index, Lane, last_lanes
 from mlc.codegen.numbers import Numbers
 from mlc.codegen.target import Target
@@ -66,8 +66,14 @@ class KernelEmitter:
         """The Value of an expression here."""
         order = self._orders.get(root)
         if order is None:
-            order = self._orders[root] = ex.topological((root,))
-        b, values = self.b, {}
+            order = self._orders[root] = ex.topological((root,), rare=False)
+        values: dict[Expr, Value] = {}
+        self._compute(order, values)
+        return values[root]
+
+    def _compute(self, order: Iterable[Expr], values: dict[Expr, Value]) -> None:
+        """Add the Values of expressions, of which each comes behind its operands, those that are seldom needed aside."""
+        b = self.b
         for node in order:
             op = node.op
             if op == "const":
@@ -80,9 +86,34 @@ class KernelEmitter:
                 values[node] = self._index(node.attr)
             elif op == "convert" and node.dtype is dt.i32 and (place := self._place(node.args[0])):
                 values[node] = self._narrow_index(node.args[0], place)
+            elif op == "mostly":
+                values[node] = self._mostly(node, values)
             else:
                 values[node] = instruction(b, op, node.dtype, [values[a] for a in node.args])
-        return values[root]
+
+    def _mostly(self, node: Expr, values: dict[Expr, Value]) -> Value:
+        """A select that jumps over its third operand's instructions where no lane needs it, if it stands in the innermost level."""
+        b, (condition, x) = self.b, (values[a] for a in node.args[:2])
+        leaves = [e for e in ex.topological(node.args[2:]) if e.op in ex.LEAVES]
+        self._compute([e for e in leaves if e not in values], values)
+        given = [values[e] for e in leaves]
+
+        def select() -> Value:
+            every = dict(values)
+            self._compute([e for e in ex.topological(node.args[2:], rare=False) if e not in every], every)
+            return instruction(b, "select", node.dtype, [condition, x, every[node.args[2]]])
+        if min(condition.level, x.level) < b.level or node.dtype.is_half or x.lanes != max(v.lanes for v in (condition, *given)):
+            return select()
+        key = (node, condition, x, *given)
+        found = b.tables[-1].get(key)
+        if found is not None:
+            return found
+        known = b.tables[-1]
+        b.tables[-1] = dict(known)  # what the other way computes is not there behind it
+        text = b.either(every_lane(b, condition), type_text(x.dtype, x.lanes), lambda: x.text, lambda: select().text)
+        b.tables[-1] = known
+        found = known[key] = Value(text, x.dtype, x.lanes, b.level)
+        return found
 
     def _variable(self, name: str) -> Value:
         value, lane = self.env[name], self.lane

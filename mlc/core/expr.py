@@ -9,7 +9,8 @@ a vector loop). The instruction set is small and total: no instruction traps or 
     and or xor not shl shr_arith shr_logical                  ints and bool (shifts past the width are defined)
     eq ne lt le gt ge                                         -> bool, ordered; `ne` is true on NaN
     table                                                     f32 and f64: an i32, then a power of two of constants; the i32's low bits choose
-    select convert bitcast                                    convert saturates float -> int, NaN -> 0; to bool is x != 0
+    select mostly                                             a bool chooses; `mostly` is a select whose third operand is seldom needed
+    convert bitcast                                           convert saturates float -> int, NaN -> 0; to bool is x != 0
 
 `min`/`max` propagate NaN and order -0 below +0. f16/bf16 results are rounded after every instruction.
 The NumPy interpreter of these instructions is `mlc.core.scalar_eval`.
@@ -231,6 +232,11 @@ def select(condition: Expr, x: object, y: object) -> Expr:
     return make("select", a.dtype, (condition, a, b))
 
 
+def mostly(condition: Expr, x: Expr, y: Expr) -> Expr:
+    """`select`, where code may leave out what only y needs as long as the condition holds in all lanes."""
+    return make("mostly", x.dtype, select(condition, x, y).args)
+
+
 def table(index: Expr, entries: Sequence[float], dtype: DType) -> Expr:
     """The entry (of a power of two of them) that the low bits of an i32 number."""
     assert index.dtype is dt.i32 and len(entries) & (len(entries) - 1) == 0
@@ -256,8 +262,8 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     return total
 
 
-def topological(roots: Iterable[Expr]) -> list[Expr]:
-    """Every expression under the roots, operands before users, each once; no recursion."""
+def topological(roots: Iterable[Expr], rare: bool = True) -> list[Expr]:
+    """Every expression under the roots, operands before users, each once; no recursion. `rare`: also what is seldom needed."""
     order: list[Expr] = []
     done: set[Expr] = set()
     stack = list(roots)[::-1]
@@ -265,7 +271,8 @@ def topological(roots: Iterable[Expr]) -> list[Expr]:
         node = stack[-1]
         if node not in done:
             if node.args:
-                pending = [a for a in node.args if a not in done]
+                args = node.args if rare or node.op != "mostly" else node.args[:2]
+                pending = [a for a in args if a not in done]
                 if pending:
                     stack.extend(pending[::-1])
                     continue

@@ -272,7 +272,7 @@ def _table(index: np.ndarray, *entries: np.ndarray) -> np.ndarray:
 
 _MOVES = {
     "neg": _sign_bit(np.bitwise_xor, True), "abs": _sign_bit(np.bitwise_and, False),
-    "select": _select, "bitcast": _bitcast, "convert": lambda dtype, source, x: convert(x, source, dtype),
+    "select": _select, "mostly": _select, "bitcast": _bitcast, "convert": lambda dtype, source, x: convert(x, source, dtype),
 }
 _COMPARE = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
 _FLOAT = _COMPARE | {

@@ -28,7 +28,7 @@ class Cost:
 
 
 def _weight(exprs) -> int:
-    return sum(2 if e.op == "fma" else 1 for e in ex.topological(exprs) if e.args)
+    return sum(2 if e.op == "fma" else 1 for e in ex.topological(exprs, rare=False) if e.args)
 
 
 def _flops(stage: Stage | Dot | Attend) -> int:

@@ -182,7 +182,7 @@ def _lanes(exprs: Sequence[Expr], vector_bytes: int) -> int:
 
 
 def _weight(exprs: Sequence[Expr]) -> int:
-    return sum(1 for e in ex.topological(exprs) if e.args)
+    return sum(1 for e in ex.topological(exprs, rare=False) if e.args)
 
 
 def _expressions(stage: Stage) -> list[Expr]:

@@ -194,7 +194,7 @@ def _legal(node: Expr) -> bool:
         return len(types) == _ARITY.get(node.op, 2) and all(t is result for t in types) and result.kind in _SAME[node.op]
     if node.op in _COMPARES:
         return len(types) == 2 and types[0] is types[1] and result is dt.bool_
-    if node.op == "select":
+    if node.op in ("select", "mostly"):
         return len(types) == 3 and types[0] is dt.bool_ and types[1] is types[2] is result
     if node.op == "convert":
         return len(types) == 1

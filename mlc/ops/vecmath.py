@@ -1,10 +1,11 @@
-"""exp, log, sin and friends as scalar expressions: no branches, no library calls; f32 and f64, halves through f32.
+"""exp, log, sin and friends as scalar expressions: no library calls; f32 and f64, halves through f32.
 
 The shape of each: reduce the argument exactly (Cody and Waite, "Software Manual for the Elementary Functions", 1980; the
 reduction constants are split so that the large part of each product is exact), evaluate one minimax polynomial with fma
 (`vecmath_tables`, fitted by `ci/fit_vecmath.py`), put the exponent back with integer shifts. Integers come out of floats by
 adding 1.5 * 2^(p-1), whose low mantissa bits then hold the rounded sum. Both sides of a select are always computed, so a
-select is there only for special values and the ends of the range. `ci/scan_ulp.py` measures the errors.
+select is there only for special values and the ends of the range; `mostly`, which code jumps over, where these take more than the
+usual way. `ci/scan_ulp.py` measures the errors.
 """
 
 from __future__ import annotations
@@ -228,10 +229,28 @@ def _log_of(e: Expr, f: Expr) -> Expr:
     return fma(e, high, f + fma(e, low, tail))
 
 
+def _log_by_segments(x: Expr) -> Expr:
+    """log x for normal f32 x > 0 as n ln 2 - log c + log(m c), where c depends on the upper bits of m and n counts from 3/4 to 3/2. What
+    of ln 2 and log c has few bits is added up exactly; c is 1 on both sides of 1, so that small results keep their precision."""
+    (high, low), inverses, logs = tables.LOG_SEGMENTS
+    bits = _bits(x)
+    n = convert(shr_arith(bits - const(ex.float_bits(0.75, f32), dt.i32), 23), f32)
+    m = _float(bits & 0x7FFFFF | ex.float_bits(1.0, f32))
+    index = shr_logical(bits, 18)
+    r = fma(m, ex.table(index, inverses, f32), -1.0)
+    near = fma(r * r, polynomial(r, tables.LOG_NEAR[f32]), fma(n, low, r))
+    return fma(n, high, ex.table(index, logs, f32)) + near
+
+
 @in_f32
 def log(x: Expr) -> Expr:
     """Natural logarithm."""
-    return _log_specials(x, _log_of(*_split(x)))
+    whole = _log_specials(x, _log_of(*_split(x)))
+    if x.dtype is f64:
+        return whole
+    smallest, above = (ex.float_bits(v, f32) for v in (2.0 ** dt.MIN_EXPONENT[f32], inf))
+    normal = bitcast(x, dt.u32) - const(smallest, dt.u32) < above - smallest
+    return ex.mostly(normal, _log_by_segments(x), whole)
 
 
 @in_f32

@@ -187,19 +187,19 @@ def test_odd_and_even_functions_are_so_bit_for_bit(name, dtype):
 
 
 # Instructions that reach the machine (constants, the argument and bitcasts do not), so that speed is not lost unnoticed.
-BUDGET = {"exp": 18, "exp2": 21, "expm1": 22, "log": 30, "log2": 28, "log1p": 32, "tanh": 31, "logistic": 22, "erf": 33, "sin": 33, "cos": 31,
+BUDGET = {"exp": 18, "exp2": 21, "expm1": 22, "log": 19, "log2": 28, "log1p": 32, "tanh": 31, "logistic": 22, "erf": 33, "sin": 33, "cos": 31,
           "tan": 36, "cbrt": 33, "rsqrt": 2}
 
 
 @pytest.mark.parametrize("name", BUDGET)
 def test_instructions_stay_few(name):
-    nodes = ex.topological([scan_ulp.FUNCTIONS[name][0](ex.arg(0, f32))])
+    nodes = ex.topological([scan_ulp.FUNCTIONS[name][0](ex.arg(0, f32))], rare=False)
     assert sum(n.op not in ("const", "arg", "bitcast") for n in nodes) <= BUDGET[name]
 
 
 @pytest.mark.parametrize("dtype", dt.FLOATS)
 def test_only_instructions_of_the_set_are_used_and_dtypes_stay(dtype):
-    known = ex.UNARY | ex.BINARY | ex.LEAVES | {"fma", "select", "convert", "bitcast", "table"}
+    known = ex.UNARY | ex.BINARY | ex.LEAVES | {"fma", "select", "mostly", "convert", "bitcast", "table"}
     for name, (scalar, _, _) in scan_ulp.FUNCTIONS.items():
         root = scalar(*(ex.arg(i, dtype) for i in range(2 if name == "pow" else 1)))
         assert root.dtype is dtype

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import mlc
+import mlc.nn
+import mlc.numpy.linalg
 from mlc.core.errors import MlcError
 from mlc.frontend import api, replay
 from mlc.frontend.promotion import WideningWarning
@@ -46,6 +48,10 @@ def arrays(found):
     if isinstance(found, (tuple, list)):
         return [a for x in found for a in arrays(x)]
     return [found] if hasattr(found, "dtype") else []
+
+
+def test_the_public_functions_are_there():
+    assert {"numpy.sum", "nn.softmax", "linalg.vector_norm"} <= set(PUBLIC)
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -263,10 +263,10 @@ def last_tile_a_row_early() -> None:
     from mlc.loop.lower_dot import DotLoops
     right = DotLoops._tile
 
-    def tile(self, rows, columns):
+    def tile(self, rows, columns, *way):
         start, size = rows
         early = size < self.plan.m and start.offset and not start.terms
-        return right(self, (start + Affine(-1), size) if early else rows, columns)
+        return right(self, (start + Affine(-1), size) if early else rows, columns, *way)
     DotLoops._tile = tile
 
 

@@ -11,7 +11,7 @@ from mlc.core.errors import OptionError
 
 _MAX_BYTES = 32 << 20
 SETTING = "remove the folder, or set PYTHONDONTWRITEBYTECODE=1 to do without, as without bytecode"
-_caches: dict[str | None, Cache] = {}
+_caches: dict[str, Cache] = {}
 
 
 def package_cache() -> Cache:

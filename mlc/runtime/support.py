@@ -212,7 +212,7 @@ def load_library(text: str, exports: Sequence[str], dependencies: Sequence[Libra
 @once
 def support() -> Library:
     """The library, loaded at first use."""
-    library = load_library(support_text(get_target("generic")), EXPORTS, level=0)
+    library = load_library(support_text(get_target("generic")), EXPORTS)
     reset = library.function("mlc_threads_reset", None)
     reset()
     if hasattr(os, "register_at_fork"):

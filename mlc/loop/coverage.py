@@ -1,7 +1,7 @@
 """Which elements a set of stores reaches, for the verifier: each store is a set of runs of neighbours, and all runs are laid side by side.
 
-Every store of a loop kernel is executed for all values of the loops around it, so this is exact; only where it would take too many runs
-nothing is said.
+The stores given are executed for all values of the loops around them (of a choice, the verifier gives one way at a time), so this
+is exact; only where it would take too many runs nothing is said.
 """
 
 from __future__ import annotations

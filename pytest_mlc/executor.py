@@ -18,6 +18,7 @@ from mlc.core.errors import MlcError, UnsupportedError
 from mlc.graph.graph import Graph
 from mlc.kernel.ir import Dot
 from mlc.kernel.tiling import paths as contraction_paths
+from mlc.kernel.words import EXPONENTS
 from pytest_mlc.child import ChildError
 from pytest_mlc.service import Service, read_graph, run_request
 from pytest_mlc.variants import SAID, VARIANTS, affordable, same_bits
@@ -109,7 +110,7 @@ def sums_are_normal(a: np.ndarray, b: np.ndarray) -> bool:
     for x in (a, b):
         bits = np.asarray(x).view(np.uint16) & 0x7FFF
         least.append(int(bits[bits != 0].min(initial=0x7FFF)) - 1 >> 7)
-    return min(least) >= 1 and sum(least) >= 2 * 127 + 2 * 7 - 126
+    return min(least) >= 1 and sum(least) >= EXPONENTS
 
 
 @contextmanager

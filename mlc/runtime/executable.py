@@ -63,8 +63,8 @@ class Manifest:
     `heavy` says that a call is long enough (tens of microseconds) for other Python threads to run meanwhile.
     `residents` says what lies in memory between calls: (constant,) for a constant as it is, (constant, depth, columns, panels, transposed)
     for one that is packed, by number; None: all constants as they are.
-    `steps`: what `mlc.runtime.support.call_table` takes; None: the one function `mlc_main`, which gets the address of every slot.
-    `objects`: (bytes, names of the functions in it) of each object that the code is made of, one after the other; None: it is one.
+    `steps`: what `mlc.runtime.support.call_table` takes. `objects`: (bytes, names of the functions in it) of each object that the code is
+    made of, one after the other.
     `extra` is free for analyses and texts: JSON values only.
     """
 
@@ -79,8 +79,8 @@ class Manifest:
     kernels: tuple[str, ...] = ()
     heavy: bool = True
     residents: tuple[tuple, ...] | None = None
-    steps: tuple[tuple, ...] | None = None
-    objects: tuple[tuple[int, tuple[str, ...]], ...] | None = None
+    steps: tuple[tuple, ...] = ()
+    objects: tuple[tuple[int, tuple[str, ...]], ...] = ()
     extra: dict[str, object] = field(default_factory=dict)
 
     @classmethod
@@ -108,10 +108,8 @@ class Manifest:
                 fields[name] = tuple(fields[name])
             if fields["residents"] is not None:
                 fields["residents"] = tuple(map(tuple, fields["residents"]))
-            if fields["steps"] is not None:
-                fields["steps"] = tuple((*rest, tuple(map(tuple, places)), tuple(numbers)) for *rest, places, numbers in fields["steps"])
-            if fields["objects"] is not None:
-                fields["objects"] = tuple((size, tuple(names)) for size, names in fields["objects"])
+            fields["steps"] = tuple((*rest, tuple(map(tuple, places)), tuple(numbers)) for *rest, places, numbers in fields["steps"])
+            fields["objects"] = tuple((size, tuple(names)) for size, names in fields["objects"])
             return cls(**fields)
         except (ValueError, TypeError, KeyError, MlcError) as error:
             raise ArtifactError(f"not a manifest of this version of mlc: {error}") from None
@@ -143,18 +141,12 @@ class Program:
 
     def _link(self) -> ctypes.Array:
         """The program as `mlc_call` runs it; its code is in `self.libraries`."""
-        slots = len(self.manifest.inputs) + len(self.manifest.outputs) + len(self.residents) + 1
-        steps, objects = self.manifest.steps, self.manifest.objects
-        if steps is None:
-            steps = (("mlc_main", 0, 0, tuple((slot, 0) for slot in range(slots)), ()),)
-        if objects is None:
-            objects = ((len(self.object_code), tuple({name for name, *_ in steps} - set(support().exports))),)
         self.libraries, homes, at = [], dict.fromkeys(support().exports, support()), 0
-        for size, names in objects:
+        for size, names in self.manifest.objects:
             self.libraries.append(_loaded(self.object_code[at:at + size], names))
             homes.update(dict.fromkeys(names, self.libraries[-1]))
             at += size
-        return call_table(steps, lambda name: homes[name].address(name))
+        return call_table(self.manifest.steps, lambda name: homes[name].address(name))
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run on arrays of the manifest's shapes and dtypes; returns fresh C-contiguous, 64-byte-aligned arrays.

@@ -43,9 +43,13 @@ def subtract(shape: tuple[int, ...] = (3, 4), *, target: str = "native", **field
 
 def program(text: str, inputs: Sequence[tuple], outputs: Sequence[tuple], constants: Sequence[np.ndarray] = (), *,
             target: str = "native", **fields: object) -> Program:
-    """A program from IR text."""
+    """A program from IR text, whose one function `mlc_main` gets the address of every slot."""
     chosen = get_target(target)
-    return Program(compile_object(text, chosen), Manifest.make(chosen, inputs, outputs, constants, **fields), constants)
+    code, residents = compile_object(text, chosen), fields.get("residents") or constants
+    places = tuple((slot, 0) for slot in range(len(inputs) + len(outputs) + len(residents) + 1))
+    manifest = Manifest.make(chosen, inputs, outputs, constants, steps=(("mlc_main", 0, 0, places, ()),),
+                             objects=((len(code), ("mlc_main",)),), **fields)
+    return Program(code, manifest, constants)
 
 
 def matrix(shape: tuple[int, ...] = (3, 4), start: int = 1) -> np.ndarray:

@@ -29,7 +29,7 @@ from mlc.core.fingerprint import fingerprint, sources_fingerprint, versions
 from mlc.core.locks import lazy
 from mlc.graph import Graph, evaluate, print_graph, verify
 from mlc.runtime.artifact import from_bytes, load, save, to_bytes
-from mlc.runtime.hashing import block_sums
+from mlc.runtime.bulk import block_sums
 
 if TYPE_CHECKING:
     from mlc.passes.manager import PassResult

@@ -5,34 +5,34 @@ from __future__ import annotations
 import numpy as np
 
 from mlc.core import digest
-from mlc.core.aligned import aligned_empty
+from mlc.core.aligned import Block, aligned_empty
 from mlc.core.dtype import DType, as_dtype
 from mlc.core.text import Reader, format_scalar, read_scalar
 
 INLINE_ELEMENTS = 16
 _SAMPLE = 64
-_MUCH = 4096  # bytes
+_MUCH, _LARGE = 4096, 1 << 18  # bytes: what is aligned, what lies in a block
 
 
-def _copy(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def _copy(array: np.ndarray, dtype: np.dtype, block: Block | None) -> np.ndarray:
     """A copy in C order; of much data as programs want it, so that they need no copy of their own."""
     if array.nbytes < _MUCH:
         return np.array(array, dtype=dtype, order="C")
-    found = aligned_empty(array.shape, dtype)
+    found = block.empty(array.shape, dtype) if block is not None and array.nbytes >= _LARGE else aligned_empty(array.shape, dtype)
     found[...] = array
     return found
 
 
 class Literal:
-    """An immutable array. A rank-0 `array` may stand for a splat of any shape; the node's type tells."""
+    """An immutable array. A rank-0 `array` may stand for a splat of any shape; the node's type tells. Much data may lie in `block`."""
 
     __slots__ = ("_digest", "_sample", "array", "dtype")
 
-    def __init__(self, array: np.ndarray):
+    def __init__(self, array: np.ndarray, block: Block | None = None):
         array = np.asarray(array)
         self.dtype: DType = as_dtype(array.dtype)
         # A copy, so that the program does not change when the caller's array does.
-        self.array = _copy(array, self.dtype.numpy)
+        self.array = _copy(array, self.dtype.numpy, block)
         self.array.flags.writeable = False
         self._digest: str | None = None
         raw = self._bytes()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mlc.core.aligned import Block
 from mlc.core.dataclass import dataclass
 from mlc.core.dims import TensorType, require_addressable
 from mlc.core.dtype import DType
@@ -66,7 +67,7 @@ class Node:
 class Graph:
     """A function on tensors: `params` (ids of parameter nodes), `nodes`, `outputs` (ids, repeats allowed)."""
 
-    __slots__ = ("_constants", "_names", "name", "nodes", "outputs", "params")
+    __slots__ = ("_block", "_constants", "_names", "name", "nodes", "outputs", "params")
 
     def __init__(self, name: str = "main"):
         self.name = printable_name(name)
@@ -74,6 +75,7 @@ class Graph:
         self.params: list[int] = []
         self.outputs: tuple[int, ...] = ()
         self._constants: dict[tuple[Literal, TensorType], int] = {}
+        self._block = Block()
         self._names: set[str] = set()
 
     def __len__(self) -> int:
@@ -102,7 +104,7 @@ class Graph:
 
     def constant(self, value: object, type: TensorType | None = None, meta: Meta | None = None) -> int:
         """A constant node, shared by bits: an array or Literal; with `type`, a scalar splat to that type."""
-        literal = value if isinstance(value, Literal) else Literal(value if type is None else np.asarray(value, type.dtype.numpy))
+        literal = value if isinstance(value, Literal) else Literal(value if type is None else np.asarray(value, type.dtype.numpy), self._block)
         type = type or TensorType(literal.array.shape, literal.dtype)
         array = literal.array
         if array.ndim and array.size and type.size and _is_splat(array):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlc.core.aligned import ALIGNMENT, address, aligned_bytes, aligned_empty
+from mlc.core.aligned import ALIGNMENT, address, aligned_empty, lasting_bytes
 
 
 def frozen(array: np.ndarray, own: bool) -> np.ndarray:
@@ -37,7 +37,7 @@ class ArenaPool:
         try:
             return self._free.pop()
         except IndexError:
-            return aligned_bytes(max(self.size, 1))
+            return lasting_bytes(max(self.size, 1))
 
     def give(self, arena: np.ndarray) -> None:
         """Return an arena that `take` gave."""

@@ -18,14 +18,14 @@ from typing import NamedTuple
 import numpy as np
 
 from mlc.codegen.target import Target, host_lacks
-from mlc.core.aligned import ALIGNMENT, address, aligned_empty, in_one_block
+from mlc.core.aligned import ALIGNMENT, Block, address, aligned_empty
 from mlc.core.dataclass import dataclass, field
 from mlc.core.dtype import DType, as_dtype, parse_dtype
 from mlc.core.errors import ArtifactError, DtypeError, MlcError, ShapeError, UnsupportedError
 from mlc.core.fingerprint import versions
 from mlc.core.locks import lazy
-from mlc.core.panels import pack
 from mlc.runtime.buffers import ArenaPool, frozen
+from mlc.runtime.bulk import pack
 from mlc.runtime.orc import Library
 from mlc.runtime.support import call_table, libraries, native_call, support
 from mlc.runtime.threads import use_threads
@@ -217,8 +217,8 @@ def _in_memory(manifest: Manifest, constants: list[np.ndarray], own: bool) -> tu
     residents = [(k,) for k in range(len(constants))] if manifest.residents is None else manifest.residents
     kept = {k for k, *packed in residents if not packed}
     constants = [frozen(constant, own) if k in kept else constant for k, constant in enumerate(constants)]
-    empty = in_one_block(sum(constants[k].nbytes + ALIGNMENT for k, *packed in residents if packed))
-    found = [pack(np.ascontiguousarray(constants[k]), *packed, empty) if packed else constants[k] for k, *packed in residents]
+    block = Block(sum(constants[k].nbytes + ALIGNMENT for k, *packed in residents if packed))
+    found = [pack(np.ascontiguousarray(constants[k]), *packed, block.empty) if packed else constants[k] for k, *packed in residents]
     return tuple(constants), tuple(frozen(array, True) for array in found)
 
 

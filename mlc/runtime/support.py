@@ -191,12 +191,12 @@ def support_text(target: Target) -> str:
 EXPORTS = ("mlc_call", "mlc_poison", *threads_ir.EXPORTS)
 
 
-def load_library(text: str, exports: Sequence[str], dependencies: Sequence[Library] = (), level: int = 0) -> Library:
-    """A library of mlc's own from IR text, for the baseline CPU; its object code is kept beside the package's bytecode.
+def load_library(text: str, exports: Sequence[str], dependencies: Sequence[Library] = (), level: int = 0, target: Target | None = None) -> Library:
+    """A library of mlc's own from IR text, for the baseline CPU or `target`; its object code is kept beside the package's bytecode.
 
     Level 0 of LLVM makes it in a fifth of the time, and calls take 5 ns longer.
     """
-    target, cache = get_target("generic"), package_cache()
+    target, cache = target or get_target("generic"), package_cache()
     key = cache_key(text, pipeline="runtime library", target=target.key, extra=level)
     stored = cache.get(key)
     if stored is not None:

@@ -5,7 +5,7 @@ import pytest
 
 from mlc.core import digest
 from mlc.core.literal import Literal
-from mlc.runtime.hashing import block_sums
+from mlc.runtime.bulk import block_sums
 
 SUMS = {"numpy": digest.plain_sums, "machine code": block_sums}
 
@@ -16,15 +16,15 @@ def data(size, seed=0):
 
 def exact(block, key):
     """NH by Python's whole numbers."""
-    x, k, word = [int(v) for v in block.view("<u8")], [int(v) for v in digest.keys()[key]], 1 << 64
-    return sum((x[i] + k[i]) % word * ((x[i + 1] + k[i + 1]) % word) for i in range(0, len(x), 2)) % (1 << 128)
+    x, k, word = [int(v) for v in block.view("<u4")], [int(v) for v in digest.keys()[key]], 1 << 32
+    return sum((x[i] + k[i]) % word * ((x[i + 1] + k[i + 1]) % word) for i in range(0, len(x), 2)) % (1 << 64)
 
 
 @pytest.mark.parametrize("sums", SUMS.values(), ids=SUMS)
 @pytest.mark.parametrize("block", [data(digest.BLOCK), np.zeros(digest.BLOCK, np.uint8), np.full(digest.BLOCK, 255, np.uint8)],
                          ids=["random", "zeros", "ones"])
 def test_sums_of_a_block_are_exact(sums, block):
-    assert [bytes(s) for s in sums(block)[0]] == [exact(block, key).to_bytes(16, "little") for key in (0, 1)]
+    assert bytes(sums(block)[0]) == b"".join(exact(block, key).to_bytes(8, "little") for key in range(digest.KEYS))
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 63, 64, 65, 200])
@@ -40,7 +40,7 @@ def test_machine_code_reads_bytes_wherever_they_lie():
 
 def test_keys_differ_from_each_other():
     keys = digest.keys()
-    assert keys.shape == (2, digest.BLOCK // 8) and len(np.unique(keys)) == keys.size and not keys.flags.writeable
+    assert keys.shape == (digest.KEYS, digest.BLOCK // 4) and len(np.unique(keys)) == keys.size and not keys.flags.writeable
 
 
 def test_every_bit_of_large_data_counts():
@@ -57,12 +57,12 @@ def test_every_bit_of_large_data_counts():
 
 
 def test_swapped_words_and_blocks_count():
-    found = data(digest.LEAST).view(np.uint64)
+    found = data(digest.LEAST).view(np.uint32)
     words = found.copy()
     words[[0, 1]] = words[[1, 0]]
     pairs = found.copy()
     pairs[[0, 1, 2, 3]] = pairs[[2, 3, 0, 1]]
-    blocks = np.roll(found, digest.BLOCK // 8)
+    blocks = np.roll(found, digest.BLOCK // 4)
     assert len({digest.digest("x", v.view(np.uint8)) for v in (found, words, pairs, blocks)}) == 4
 
 
@@ -74,7 +74,7 @@ def test_the_header_counts():
 @pytest.mark.parametrize("sums", SUMS.values(), ids=SUMS)
 def test_digests_of_large_data_are_stable(sums, monkeypatch):
     monkeypatch.setattr(digest, "sums", sums)
-    assert Literal(np.arange(100_000, dtype=np.int32)).digest == "360b64f9a0ff7f0f361e405eed479d9b"
+    assert Literal(np.arange(100_000, dtype=np.int32)).digest == "f28fb61e1fef4fc90c7b2d7d61ab953f"
 
 
 def test_less_than_a_few_blocks_is_hashed_as_it_is(monkeypatch):
@@ -82,13 +82,9 @@ def test_less_than_a_few_blocks_is_hashed_as_it_is(monkeypatch):
     assert digest.digest("", data(digest.LEAST - 1)) != digest.digest("", data(digest.LEAST - 1, seed=1))
 
 
-def test_constants_made_to_collide_are_still_told_apart():
-    """Both sums are linear in a product of two words, so who knows the keys can move a product from one pair of words to another."""
-    word, block, (first, second) = 1 << 64, 16 * digest.BLOCK // 8, [[int(k) for k in row[:4]] for row in digest.keys()]
-    even = [-first[0] % word, -first[2] % word]  # hides the odd words from the first sum
-    weights = [(x + k) % word for x, k in zip(even, (second[0], second[2]))]
-    one, other = np.zeros((2, 2 * block), np.uint64)
-    for array, odd in ((one, (0, weights[0])), (other, (weights[1], 0))):
-        array[block:block + 4] = [even[0], (odd[0] - second[1]) % word, even[1], (odd[1] - second[3]) % word]
+def test_constants_of_one_digest_are_still_told_apart(monkeypatch):
+    monkeypatch.setattr(digest, "sums", lambda found: np.zeros((len(found) // digest.BLOCK, 8 * digest.KEYS), np.uint8))
+    one, other = np.zeros((2, digest.LEAST), np.uint8)
+    other[digest.LEAST // 2] = 1
     a, b = Literal(one), Literal(other)
     assert a.digest == b.digest and a != b and Literal(one) == a

@@ -16,6 +16,7 @@ import tempfile
 import time
 
 _HEADER = 8
+PIPE_BYTES = 1 << 20  # the most that Linux gives
 
 
 class ChildError(Exception):
@@ -36,6 +37,15 @@ def describe_exit(code: int | None) -> str:
         return f"signal {-code} ({signal.Signals(-code).name})"
     except ValueError:
         return f"signal {-code}"
+
+
+def _widen(pipe: int) -> None:
+    """Let a pipe hold some requests or answers, so that neither side waits for the other to read one."""
+    try:
+        import fcntl
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    except (ImportError, AttributeError, OSError):  # another system, or the user's pipes have all that they may
+        pass
 
 
 class Child:
@@ -59,6 +69,8 @@ class Child:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONWARNINGS": "", **self.environment}
         self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=environment)
         os.set_blocking(self.process.stdin.fileno(), False)
+        for pipe in (self.process.stdin, self.process.stdout):
+            _widen(pipe.fileno())
         self._buffer.clear()
         self.starts += 1
 

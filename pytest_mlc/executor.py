@@ -192,14 +192,15 @@ def outcome(answer: dict | ChildError) -> Outcome:
 
 
 class Compiler(Service):
-    """The mlc child. It has a persistent cache of its own, gone with this object, unless MLC_CACHE=0: entries of other versions
-    of mlc, or of a patched one, must not come in here, and none of this one may get out."""
+    """The mlc child. It has a persistent cache of its own (or of the compiler `beside`), gone with this object, unless MLC_CACHE=0:
+    entries of other versions of mlc, or of a patched one, must not come in here, and none of this one may get out."""
 
-    def __init__(self) -> None:
+    def __init__(self, beside: Compiler | None = None) -> None:
         # In memory where there is such a place: entries are synced to the disk one by one.
-        folder = tempfile.mkdtemp(prefix="mlc-fuzz-cache-", dir=SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None)
-        super().__init__("mlc", {"MLC_CACHE": os.environ.get("MLC_CACHE", "1"), "MLC_CACHE_DIR": folder})
-        self.remove_cache = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        place = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
+        self.folder = beside.folder if beside else tempfile.mkdtemp(prefix="mlc-fuzz-cache-", dir=place)
+        super().__init__("mlc", {"MLC_CACHE": os.environ.get("MLC_CACHE", "1"), "MLC_CACHE_DIR": self.folder})
+        self.remove_cache = beside.remove_cache if beside else weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     def run(self, graph: Graph, args: Sequence[np.ndarray], timeout: float = TIMEOUT, **extra: object) -> Outcome:
         """Compile and run a graph in the child; never raises for what mlc does."""

@@ -1,7 +1,7 @@
 """The campaign: stored cases first, then fresh graphs until the budget ends; every case journalled before it runs.
 
-mlc and JAX work in processes of their own, a few cases ahead of the judgement, so that both cores are busy. A crash or
-hang of either costs one case and a restart.
+mlc and JAX work in processes of their own, a few cases ahead of the judgement, so that all cores are busy: compiling takes more than all the
+rest, so two processes take turns at it where there are cores for them. A crash or hang of any costs one case and a restart.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Flying:
     case: Case
     fresh: Fresh
     slot: Path
+    mlc: Pipeline
 
 
 class Campaign:
@@ -54,8 +55,9 @@ class Campaign:
 
     def __init__(self, settings: Settings):
         self.settings = settings
-        self.compiler, self.reference = Compiler(), Reference()
-        self.investigator = Investigator(settings, self.compiler, self.reference)
+        self.compilers, self.reference = [Compiler()], Reference()
+        self.compilers += [Compiler(beside=self.compilers[0]) for _ in range(1, settings.compilers)]
+        self.investigator = Investigator(settings, self.compilers[0], self.reference)
         self.tally = Tally(seed=settings.seed)
         self.failing: list[Failing] = []
         self.odd: list[tuple[Case, str, bool]] = []
@@ -64,9 +66,9 @@ class Campaign:
 
     def close(self) -> None:
         """End the children, and remove the journal of a campaign that came to its end."""
-        self.compiler.stop()
-        self.compiler.remove_cache()
-        self.reference.stop()
+        for service in (self.reference, *self.compilers):
+            service.stop()
+        self.compilers[0].remove_cache()
         if self.journal is not None:
             for path in self.journal.iterdir():
                 path.unlink(missing_ok=True)
@@ -101,7 +103,7 @@ class Campaign:
                 self.tally.skipped.append(str(error))
                 continue
             self.tally.stored += 1
-            found = attempt(self.compiler, case)
+            found = attempt(self.compilers[0], case)
             if found is not None:
                 self.tally.record("failures", self.investigator.examine(found, EXAMINE_STORED, path))
         self.tally.seconds += time.monotonic() - begun
@@ -112,22 +114,23 @@ class Campaign:
         """Generate and judge until the budget ends, then look into what failed."""
         begun = self.begun = time.monotonic()
         stream, flying = Stream(self.settings), deque()
-        mlc, jax = Pipeline(self.compiler, TIMEOUT), Pipeline(self.reference, REFERENCE_TIMEOUT)
-        self.reference.start()
-        self.compiler.start()
+        mlc, jax = [Pipeline(compiler, TIMEOUT) for compiler in self.compilers], Pipeline(self.reference, REFERENCE_TIMEOUT)
+        for service in (self.reference, *self.compilers):
+            service.start()
         self.journal = self._new_journal()
         number = 0
         while True:
             bloated = number % BLOAT_EVERY == 0 and self._bloated()
             while not bloated and len(flying) < AHEAD and self._wants_more(number, time.monotonic() - begun):
-                sent = self._launch(stream.case(number), mlc, jax)
+                sent = self._launch(stream.case(number), mlc[number % len(mlc)], jax)
                 number += 1
                 if sent is not None:
                     flying.append(sent)
             if not flying and not bloated:
                 break
             if flying:
-                self._land(flying.popleft(), mlc.next(), jax.next())
+                landing = flying.popleft()
+                self._land(landing, landing.mlc.next(), jax.next())
             elif bloated:
                 bloated.stop()
         self.tally.seconds += time.monotonic() - begun
@@ -136,7 +139,7 @@ class Campaign:
 
     def _bloated(self) -> Service | None:
         """A child that holds too much memory (XLA keeps about 2 MB for each thing it compiled) and is to start anew."""
-        return next((s for s in (self.reference, self.compiler) if s.child.resident_bytes() > MOST_MEMORY), None)
+        return next((s for s in (self.reference, *self.compilers) if s.child.resident_bytes() > MOST_MEMORY), None)
 
     def _wants_more(self, number: int, seconds: float) -> bool:
         if len(self.failing) >= (1 if self.settings.stop else MOST_FAILING):
@@ -160,7 +163,7 @@ class Campaign:
         request = run_request(program.graph, program.args)
         mlc.submit({**request, "variant": fresh.variant, "options": fresh.options})
         jax.submit({**request, "frugal": True, "jit": fresh.jit})
-        return Flying(case, fresh, slot)
+        return Flying(case, fresh, slot, mlc)
 
     def _land(self, flying: Flying, mlc: dict | ChildError, jax: dict | ChildError) -> None:
         """Judge a case whose answers are there."""

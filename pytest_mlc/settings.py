@@ -47,6 +47,12 @@ class Settings:
         k, workers = self.stream
         return self.graphs // workers + (k < self.graphs % workers)
 
+    @property
+    def compilers(self) -> int:
+        """How many children compile: two where each process of the campaign has two cores."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return 2 if self.replay is None and cores >= 2 * self.stream[1] else 1
+
     def shown(self, path: Path) -> str:
         """A path as a person would type it from the root folder."""
         try:

@@ -11,6 +11,9 @@ import sys
 
 import pytest
 
+from pytest_mlc.fuzz import Campaign
+from pytest_mlc.settings import Settings
+
 pytest_plugins = ["pytester"]
 
 PLANT = '''
@@ -277,9 +280,31 @@ def test_owners_are_found_by_their_file_lists_too(tmp_path):
     assert owners_of("mlc", [str(tmp_path)]) == ["mlc-python"]
 
 
+@pytest.mark.parametrize("cores, workers, compilers", [(1, 1, 1), (2, 1, 2), (3, 2, 1), (4, 2, 2), (2, 2, 1), (64, 1, 2)])
+def test_two_children_compile_where_there_are_cores_for_them(monkeypatch, cores, workers, compilers):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)), raising=False)
+    assert Settings(stream=(0, workers)).compilers == compilers
+
+
+def test_children_that_compile_take_turns_and_share_a_cache(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
+    campaign = Campaign(Settings(seconds=None, graphs=6, corpus=tmp_path))
+    served = [0, 0]
+    for k, compiler in enumerate(campaign.compilers):
+        def send(request, k=k, right=compiler.send):
+            served[k] += request["do"] == "run"
+            right(request)
+        monkeypatch.setattr(compiler, "send", send)
+    try:
+        assert campaign.run_fresh() == [] and campaign.tally.cases == 6
+        assert served == [3, 3] and len({compiler.folder for compiler in campaign.compilers}) == 1
+    finally:
+        campaign.close()
+    assert not os.path.exists(campaign.compilers[0].folder)
+
+
 def test_shards_and_workers_have_lanes_of_their_own():
     from mlc.graph import print_graph
-    from pytest_mlc.settings import Settings
     from pytest_mlc.stream import Stream
     lanes = [Settings(seed=1, shard=(i, 2), stream=(k, 2)) for i in (1, 2) for k in (0, 1)]
     assert [s.lane for s in lanes] == [(0, 4), (1, 4), (2, 4), (3, 4)]

@@ -11,7 +11,7 @@ import numpy as np
 ALIGNMENT = 64  # a cache line, and the widest vector
 _NOTHING = np.empty(0, np.uint8)
 _PAGE = 2 << 20        # a large page
-_WASTE = _PAGE * 3 // 4  # of the last page; a last piece that leaves more of it unused lies on small ones
+_WASTE = _PAGE // 2     # of the last page; a last piece that leaves more of it unused lies on small ones
 
 
 def aligned_bytes(size: int) -> np.ndarray:
@@ -52,10 +52,10 @@ def lasting_bytes(size: int) -> np.ndarray:
 
 
 class Block:
-    """Arrays that live as long as one another, side by side in memory of large pages: it is taken from the system `size` bytes at a
-    time, or what an array needs."""
+    """Arrays that live as long as one another, side by side in memory of large pages. It is asked for `size` bytes at a time (or what an
+    array needs), of which the system gives what is touched."""
 
-    def __init__(self, size: int = 8 << 20):
+    def __init__(self, size: int = 32 << 20):
         self._size, self._free = size, _NOTHING
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

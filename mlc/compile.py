@@ -76,8 +76,8 @@ class Executable:
 
     def memory_analysis(self) -> dict[str, Any]:
         """Bytes: "arena", "max live" (its lower bound: the most alive at once, without what lies in outputs that are not yet written),
-        "constants", "packed" (weights), "inputs", "outputs"; "scratch per worker": what each thread beside the caller's has of its own, which
-        programs share."""
+        "constants", "packed" (weights), "inputs", "outputs"; "workspace" and "scratch per worker": what the caller's thread, and each other one,
+        has of its own for the kernel that it runs, beside the arena. Programs share that."""
         return self.stages.memory_analysis()
 
     def save(self, path: str | os.PathLike, frontend: str = "") -> None:

@@ -14,13 +14,15 @@ from mlc.kernel.packing import residents
 from mlc.loop import interp
 from mlc.loop.ir import Buffer, LoopKernel
 from mlc.memory import order
-from mlc.memory.plan import MemoryPlan, Request, plan_memory
+from mlc.memory.plan import ALIGNMENT, WORKSPACE, MemoryPlan, Request, plan_memory
 from mlc.memory.verify import verify_plan
 from mlc.passes.manager import PassResult
 
 Spilled = Mapping[Kernel, Sequence[Buffer]]
-# (slot, byte offset): slots are the program's inputs, outputs, residents (constants and packed weights), and last the arena.
+# (slot, byte offset): slots are the program's inputs, outputs, residents (constants and packed weights), and last the arena and the workspace.
 Place = tuple[int, int]
+# The workspace of a thread is kept, and shared by programs: a kernel that needs more scratch than this has it in the arena.
+WORKSPACE_LIMIT = 1 << 20
 
 
 def _in_place(step: Step) -> list[tuple[str, str]]:
@@ -58,7 +60,7 @@ def _order(program: KernelGraph, spilled: Spilled, temps: set[str], kept: set[st
     steps, deps = [], []
     for k, step in enumerate(program.steps):
         writes = [(w, program.values[w].type.nbytes) for w in step.writes() if w in counted]
-        writes += [(f"{k}.{b.name}", b.nbytes) for b in spilled[step.kernel]]
+        writes += [(r.name, r.nbytes) for r in _own_buffers(k, spilled[step.kernel]) if not r.scratch]
         steps.append(order.Step(step.reads(), tuple(writes), tuple(p for p in _in_place(step) if set(p) <= counted)))
         deps.append([writer[r] for r in step.reads() if r in writer and r not in counted])
     return order.order_steps(steps, deps, kept)
@@ -77,7 +79,7 @@ class ProgramPlan:
         self.homes = {p.name: (self._slot(p.home), p.offset) for p in self.memory.placements}
 
     def _slot(self, home: str) -> int:
-        return self.slots[home] if home else len(self.slots)
+        return len(self.slots) + 1 if home == WORKSPACE else self.slots[home] if home else len(self.slots)
 
     def places(self, number: int, step: Step) -> list[Place]:
         """The place of each buffer of step `number`: its arguments, then the scratch that does not fit on the stack."""
@@ -85,11 +87,12 @@ class ProgramPlan:
         return found + [self.homes[f"{number}.{b.name}"] for b in self.spilled[step.kernel]]
 
     def dead_before(self, number: int) -> list[tuple[Place, int]]:
-        """(place, bytes) of the arena and of outputs that nobody may read from step `number` on: all first, then what the step before
-        read last."""
+        """(place, bytes) of the arena, of outputs and of the workspace that nobody may read from step `number` on: all first, then what the step
+        before read last."""
         if number == 0:
-            own = [((self.slots[r.name], 0), r.nbytes) for r in self.requests if r.own]
-            return [(place, nbytes) for place, nbytes in [*own, ((self._slot(""), 0), self.memory.arena_bytes)] if nbytes]
+            whole = [((self.slots[r.name], 0), r.nbytes) for r in self.requests if r.own]
+            whole += [((self._slot(""), 0), self.memory.arena_bytes), ((self._slot(WORKSPACE), 0), self.memory.workspace_bytes)]
+            return [(place, nbytes) for place, nbytes in whole if nbytes]
         alive = [(p.home, p.offset, p.offset + p.nbytes) for p in self.memory.placements if p.first < number <= p.last]
         found = []
         for p in self.memory.placements:
@@ -121,8 +124,15 @@ def _requests(program: KernelGraph, spilled: Spilled) -> list[Request]:
             end = len(program.steps) if own else last[name]
             found.append(Request(name, value.type.nbytes, first[name], end, tuple(shares.get(name, ())), str(value.type), own))
     for k, step in enumerate(program.steps):
-        found.extend(Request(f"{k}.{b.name}", b.nbytes, k, k, (), f"{b.dtype}[{b.size}]") for b in spilled[step.kernel])
+        found += _own_buffers(k, spilled[step.kernel])
     return found
+
+
+def _own_buffers(number: int, spilled: Sequence[Buffer]) -> list[Request]:
+    """What step `number` needs for itself: scratch of the thread that runs it, unless there is too much of that, and what its threads share."""
+    private = [b for b in spilled if b.role == "scratch"]
+    small = sum(-(-b.nbytes // ALIGNMENT) * ALIGNMENT for b in private) <= WORKSPACE_LIMIT
+    return [Request(f"{number}.{b.name}", b.nbytes, number, number, (), f"{b.dtype}[{b.size}]", scratch=small and b in private) for b in spilled]
 
 
 def run_planned(program: KernelGraph, plan: ProgramPlan, loops: Mapping[Kernel, LoopKernel], args: Sequence[np.ndarray],
@@ -130,7 +140,7 @@ def run_planned(program: KernelGraph, plan: ProgramPlan, loops: Mapping[Kernel, 
     """The program's outputs by the loop interpreter inside the planned memory: in-place results on their operands, dead bytes poisoned."""
     outputs = [np.full(program.values[o].type.nbytes, 0xFF, np.uint8) for o in program.outputs]
     given = [[np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in group] for group in (args, residents(program, constants))]
-    slots = [*given[0], *outputs, *given[1], np.empty(plan.memory.arena_bytes, np.uint8)]
+    slots = [*given[0], *outputs, *given[1], *(np.empty(nbytes, np.uint8) for nbytes in (plan.memory.arena_bytes, plan.memory.workspace_bytes))]
     for number, step in enumerate(program.steps):
         for (slot, offset), nbytes in plan.dead_before(number):
             slots[slot][offset:offset + nbytes] = 0xFF

@@ -109,7 +109,7 @@ class Stages:
 
     @lazy
     def spilled(self) -> dict[Kernel, list[Buffer]]:
-        """Scratch that is too large for the stack, per kernel: it gets a place in the arena."""
+        """Scratch that is too large for the stack, per kernel: it gets a place in the workspace or in the arena."""
         return {k: [b for b in placed_buffers(loop) if b.own] for k, loop in self.loops.items()}
 
     @lazy
@@ -153,7 +153,8 @@ class Stages:
         def specs(names): return [(n, kernels.values[n].type.shape, kernels.values[n].type.dtype) for n in names]
         manifest = Manifest.make(
             self.target, specs(kernels.inputs), specs(kernels.outputs), constants, arena_bytes=self.plan.memory.arena_bytes,
-            kernels=tuple(labels(kernels).values()), heavy=program_cost(kernels).seconds > HEAVY_SECONDS, residents=self._residents(),
+            workspace_bytes=self.plan.memory.workspace_bytes, kernels=tuple(labels(kernels).values()),
+            heavy=program_cost(kernels).seconds > HEAVY_SECONDS, residents=self._residents(),
             steps=tuple((s.function, s.extent, s.scratch, s.places, s.numbers) for s in self.module.steps),
             objects=tuple((len(each.code), each.names) for each in code))
         return Program(b"".join([each.code for each in code]), manifest, constants, own_constants=True)
@@ -205,4 +206,4 @@ class Stages:
         return {"arena": self.plan.memory.arena_bytes, "max live": self.plan.memory.lower_bound, "constants": total(kept),
                 "packed": total(set(self.kernels.residents()) - set(kept)),
                 "inputs": total(self.kernels.inputs), "outputs": total(self.kernels.outputs),
-                "scratch per worker": max(map(worker_scratch, self.loops.values()), default=0)}
+                "workspace": self.plan.memory.workspace_bytes, "scratch per worker": max(map(worker_scratch, self.loops.values()), default=0)}

@@ -110,7 +110,7 @@ def emit_module(calls: Sequence[tuple[LoopKernel, Sequence[Place]]], target: Tar
 
     `poison`, for checking: (place, bytes) to overwrite with 0xFF (NaN in every float dtype) before call number i, one list a call.
 
-    A place is one of an array of pointers: the program's inputs, outputs, constants and the arena. A call's places are
+    A place is one of an array of pointers: the program's inputs, outputs, constants, arena and workspace. A call's places are
     those of `placed_buffers(kernel)`. A kernel object that occurs in several calls is emitted once, and so are kernels whose text is
     the same. All memory but that of buffers with role "in" must be aligned to 64 bytes.
     """

@@ -4,7 +4,7 @@ A buffer is a `Request`: so many bytes from kernel step `first` (which writes it
 take over, in place, the memory of a buffer that its own kernel reads last. An output has memory of its own, which others may
 use until the output is written. `plan_memory` decides who takes over what, which of the resulting chains lie in outputs
 (`mlc.memory.house`), then places the others in the arena (`mlc.memory.place`); `mlc.memory.verify` checks the outcome
-without sharing any of this.
+without sharing any of this. Scratch of one step is no value of the program: it lies in the workspace of the thread that runs the step.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from mlc.memory.house import Room, house
 from mlc.memory.place import Box, lower_bound, place
 
 ALIGNMENT = 64
+# The home of what lies in the workspace. No output is called so.
+WORKSPACE = "workspace"
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Request:
 
     `may_share` names buffers whose memory this one may take over at step `first`; names outside the arena are ignored.
     `label` is for readers of the plan (a type, such as f32[64,512]). `own`: it is an output, which has memory of its own and is
-    alive to the end, so `last` is past every step.
+    alive to the end, so `last` is past every step. `scratch`: it is for one step only, in the workspace.
     """
 
     name: str
@@ -36,12 +38,13 @@ class Request:
     may_share: tuple[str, ...] = ()
     label: str = ""
     own: bool = False
+    scratch: bool = False
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A request's place: bytes [offset, offset + nbytes) of the arena, or of the output `home`. `in_place_of` names the buffer it
-    takes over, if any."""
+    """A request's place: bytes [offset, offset + nbytes) of the arena, or of its `home`, an output or the workspace. `in_place_of` names
+    the buffer it takes over, if any."""
 
     name: str
     offset: int
@@ -58,12 +61,14 @@ class MemoryPlan:
     """Placements by home (the arena first), offset, time, name; outputs are among them where others lie in their memory.
 
     `lower_bound`: the most bytes (each buffer rounded up to 64) alive at one step, once in-place buffers share and without what
-    lies in outputs; no arena can be smaller. Outputs count neither in it nor in `arena_bytes`: the caller has them anyway.
+    lies in outputs; no arena can be smaller. Outputs count neither in it nor in `arena_bytes`: the caller has them anyway. Nor does the
+    workspace, of which a running call needs `workspace_bytes`.
     """
 
     placements: tuple[Placement, ...]
     arena_bytes: int
     lower_bound: int
+    workspace_bytes: int = 0
 
     @property
     def ratio(self) -> float:
@@ -84,7 +89,8 @@ class MemoryPlan:
 
     def text(self) -> str:
         """The plan as people read it, by offset; `parse_plan` reads it back."""
-        lines = [f"memory  arena {self.arena_bytes:,} B  peak/lower bound {self.ratio:.2f} ({self.lower_bound:,} B)"]
+        lines = [f"memory  arena {self.arena_bytes:,} B  peak/lower bound {self.ratio:.2f} ({self.lower_bound:,} B)"
+                 + (f"  workspace {self.workspace_bytes:,} B" if self.workspace_bytes else "")]
         columns = [[(f"%{p.home}" if p.home else "") + f"[{p.offset:,}, {p.offset + p.nbytes:,})" for p in self.placements],
                    [f"%{p.name}" for p in self.placements], [p.label for p in self.placements]]
         widths = [max(map(len, column), default=0) for column in columns]
@@ -94,7 +100,7 @@ class MemoryPlan:
         return "\n".join(lines) + "\n"
 
 
-_HEAD = re.compile(r"memory\s+arena ([\d,]+) B\s+peak/lower bound [\d.]+ \(([\d,]+) B\)")
+_HEAD = re.compile(r"memory\s+arena ([\d,]+) B\s+peak/lower bound [\d.]+ \(([\d,]+) B\)(?:\s+workspace ([\d,]+) B)?")
 _ROW = re.compile(r"\s*(?:%([^\s\[]+))?\[([\d,]+), ([\d,]+)\)\s+%(\S+)\s+(?:(\S+)\s+)?live k(\d+)\.\.k(\d+)(?:\s+in place of %(\S+))?\s*")
 
 
@@ -106,7 +112,7 @@ def parse_plan(text: str) -> MemoryPlan:
     lines = text.rstrip().split("\n")
     head = _HEAD.fullmatch(lines[0].rstrip())
     if not head:
-        raise ParseError(f"memory plan, line 1: expected 'memory  arena N B  peak/lower bound R (N B)', found {lines[0]!r}")
+        raise ParseError(f"memory plan, line 1: expected 'memory  arena N B  peak/lower bound R (N B)  [workspace N B]', found {lines[0]!r}")
     found = []
     for at, line in enumerate(lines[1:], 2):
         row = _ROW.fullmatch(line)
@@ -114,7 +120,7 @@ def parse_plan(text: str) -> MemoryPlan:
             raise ParseError(f"memory plan, line {at}: expected '[from, to)  %name  [label]  live kA..kB', found {line!r}")
         offset, end = number(row[2]), number(row[3])
         found.append(Placement(row[4], offset, end - offset, int(row[6]), int(row[7]), row[8] or "", row[5] or "", row[1] or ""))
-    return MemoryPlan(tuple(found), number(head[1]), number(head[2]))
+    return MemoryPlan(tuple(found), number(head[1]), number(head[2]), number(head[3] or "0"))
 
 
 def _units(nbytes: int) -> int:
@@ -183,16 +189,29 @@ def _box(chain: Sequence[Request]) -> Box:
     return tuple(box)
 
 
+def _in_workspace(requests: Sequence[Request]) -> tuple[list[Placement], int]:
+    """Places in the workspace, which each step has for itself; and its size."""
+    used: dict[int, int] = {}
+    found = []
+    for r in requests:
+        offset = used.get(r.first, 0)
+        used[r.first] = offset + _units(r.nbytes) * ALIGNMENT
+        found.append(Placement(r.name, offset, r.nbytes, r.first, r.last, "", r.label, WORKSPACE))
+    return found, max(used.values(), default=0)
+
+
 def plan_memory(requests: Sequence[Request]) -> MemoryPlan:
-    """Place every request in one arena. Deterministic. ValueError for two requests of one name, names or labels with spaces, negative sizes
-    and lifetimes that end before they begin."""
+    """Place every request, in one arena but for outputs, what fits into those, and scratch. Deterministic. ValueError for two requests of one
+    name, names or labels with spaces, negative sizes, lifetimes that end before they begin, and scratch of several steps."""
     if len({r.name for r in requests}) != len(requests):
         raise ValueError("two requests have one name")
     for r in requests:
         if not r.name or any(c.isspace() for c in r.name + r.label):
             raise ValueError(f"name {r.name!r} or label {r.label!r} is empty or has spaces")
-        if r.first > r.last or r.nbytes < 0:
+        if r.first > r.last or r.nbytes < 0 or (r.scratch and r.first != r.last):
             raise ValueError(f"%{r.name} needs {r.nbytes} bytes in steps {r.first}..{r.last}")
+    placements, workspace = _in_workspace([r for r in requests if r.scratch])
+    requests = [r for r in requests if not r.scratch]
     # Buffers of very different size that must start together pack badly: where all takeovers miss the bound, fewer are tried.
     best: _Layout | None = None
     bound, tried = -1, []
@@ -207,7 +226,6 @@ def plan_memory(requests: Sequence[Request]) -> MemoryPlan:
             best = layout
         if best.top == bound:
             break
-    placements = []
     homes = {home for i, (home, _) in best.places.items() if home != i}
     for i, r in enumerate(requests):
         home, offset = best.places[i]
@@ -216,7 +234,7 @@ def plan_memory(requests: Sequence[Request]) -> MemoryPlan:
             placements.append(Placement(r.name, offset * ALIGNMENT, r.nbytes, r.first, r.last, over, r.label,
                                         requests[home].name if home >= 0 else ""))
     placements.sort(key=lambda p: (p.home, p.offset, p.first, p.name))
-    return MemoryPlan(tuple(placements), best.top * ALIGNMENT, bound * ALIGNMENT)
+    return MemoryPlan(tuple(placements), best.top * ALIGNMENT, bound * ALIGNMENT, workspace)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlc.core.errors import VerifyError
-from mlc.memory.plan import MemoryPlan, Placement, Request
+from mlc.memory.plan import WORKSPACE, MemoryPlan, Placement, Request
 
 
 def every_request_is_placed_once(requests: Sequence[Request], plan: MemoryPlan) -> None:
@@ -23,13 +23,13 @@ def every_request_is_placed_once(requests: Sequence[Request], plan: MemoryPlan) 
 
 
 def placements_are_aligned_and_inside(requests: Sequence[Request], plan: MemoryPlan) -> None:
-    """Every buffer starts at a multiple of 64 and ends inside the arena, or inside the output that is its home."""
-    room = {"": plan.arena_bytes, **{r.name: r.nbytes for r in requests if r.own}}
+    """Every buffer starts at a multiple of 64 and ends inside the arena, or inside the output or the workspace that is its home."""
+    room = {**{r.name: r.nbytes for r in requests if r.own}, "": plan.arena_bytes, WORKSPACE: plan.workspace_bytes}
     for p in plan.placements:
         if p.offset % 64:
             raise VerifyError("placements_are_aligned_and_inside", f"%{p.name}", f"offset {p.offset}", "a multiple of 64")
         if p.home not in room:
-            raise VerifyError("placements_are_aligned_and_inside", f"%{p.name}", f"in %{p.home}", "the arena or an output")
+            raise VerifyError("placements_are_aligned_and_inside", f"%{p.name}", f"in %{p.home}", "the arena, an output or the workspace")
         if p.offset < 0 or p.offset + p.nbytes > room[p.home]:
             raise VerifyError("placements_are_aligned_and_inside", f"%{p.name}", f"[{p.offset}, {p.offset + p.nbytes})", f"inside {room[p.home]}")
 
@@ -42,6 +42,15 @@ def outputs_are_at_home(requests: Sequence[Request], plan: MemoryPlan) -> None:
         if p.name in own and ((p.home, p.offset) != (p.name, 0) or p.last <= end):
             raise VerifyError("outputs_are_at_home", f"%{p.name}", f"at {p.offset} of %{p.home}, live to k{p.last}",
                               f"its own memory, live past k{end}")
+
+
+def scratch_alone_is_in_the_workspace(requests: Sequence[Request], plan: MemoryPlan) -> None:
+    """What a thread has for one step is nowhere else, and nothing that outlives a step is there."""
+    scratch = {r.name for r in requests if r.scratch and r.first == r.last}
+    for p in plan.placements:
+        if (p.name in scratch) != (p.home == WORKSPACE):
+            raise VerifyError("scratch_alone_is_in_the_workspace", f"%{p.name}", f"in {'%' + p.home if p.home else 'the arena'}",
+                              "the workspace" if p.name in scratch else "the arena or an output")
 
 
 def _takes_over(requests: dict[str, Request], old: Placement, new: Placement) -> bool:
@@ -67,7 +76,8 @@ def buffers_alive_together_never_overlap(requests: Sequence[Request], plan: Memo
                                   f"[{other.offset}, {other.offset + other.nbytes}) live k{other.first}..k{other.last}", "disjoint bytes or steps")
 
 
-INVARIANTS = (every_request_is_placed_once, placements_are_aligned_and_inside, outputs_are_at_home, buffers_alive_together_never_overlap)
+INVARIANTS = (every_request_is_placed_once, placements_are_aligned_and_inside, outputs_are_at_home, scratch_alone_is_in_the_workspace,
+              buffers_alive_together_never_overlap)
 
 
 def verify_plan(requests: Sequence[Request], plan: MemoryPlan) -> MemoryPlan:

@@ -59,9 +59,10 @@ class _Native:
         self.new_function.restype = ctypes.py_object
         self.new_function.argtypes = ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
 
-    def function(self, table: int, inputs: list, outputs: list, constants: list[int], arena_bytes: int, heavy: bool,
+    def function(self, table: int, inputs: list, outputs: list, constants: list[int], temporaries: tuple[int, int], heavy: bool,
                  fallback: Callable | None, keep: object) -> Callable:
-        """A built-in function of the program with this call table; inputs and outputs are (shape, NumPy dtype), constants are addresses."""
+        """A built-in function of the program with this call table; inputs and outputs are (shape, NumPy dtype), constants are
+        addresses, `temporaries` the bytes of arena and workspace."""
         dtypes = [dtype for _, dtype in (*inputs, *outputs)]
         input_table = _table([[id(dtype), len(shape), *shape] for shape, dtype in inputs])
         output_table = _table([[id(dtype), len(shape), _bytes(shape, dtype), *shape] for shape, dtype in outputs])
@@ -69,11 +70,11 @@ class _Native:
         slots = [0] * entry_ir.CONTEXT_SLOTS
         slots[entry_ir.PROGRAM] = table
         slots[entry_ir.INPUTS], slots[entry_ir.OUTPUTS], slots[entry_ir.CONSTANTS] = len(inputs), len(outputs), len(constants)
-        slots[entry_ir.HEAVY], slots[entry_ir.ARENA] = int(heavy), arena_bytes
+        slots[entry_ir.HEAVY], slots[entry_ir.ARENA], slots[entry_ir.WORKSPACE] = int(heavy), *temporaries
         slots[entry_ir.INPUT_TABLE], slots[entry_ir.OUTPUT_TABLE] = address(input_table), address(output_table)
         slots[entry_ir.CONSTANT_TABLE] = address(constant_table)
         slots[entry_ir.FALLBACK] = 0 if fallback is None else id(fallback)
-        slots[entry_ir.BUFFERS] = len(inputs) + len(outputs) + len(constants) + 1
+        slots[entry_ir.BUFFERS] = len(inputs) + len(outputs) + len(constants) + 2
         context = np.array(slots, np.uint64).view(_Context)
         context.keep = (dtypes, input_table, output_table, constant_table, fallback, keep)
         return self.new_function(ctypes.addressof(self.method), context, None)
@@ -159,7 +160,7 @@ def _self_test(native: _Native) -> None:
     """Run the entry once around a copy of one number, and look at the array that comes back."""
     f64 = np.dtype(np.float64)
     table = call_table([("mlc_identity", 0, 0, ((0, 0), (1, 0)), ())], native.library.address)
-    function = native.function(ctypes.addressof(table), [((1,), f64)], [((1,), f64)], [], 64, True, None, table)
+    function = native.function(ctypes.addressof(table), [((1,), f64)], [((1,), f64)], [], (64, 64), True, None, table)
     result = function(np.array([2.5]))
     handler = np._core.multiarray.get_handler_name(result) if type(result) is np.ndarray else None
     right = handler == "mlc_pool" and result.tolist() == [2.5] and result.dtype is f64 and result.flags.owndata and result.flags.carray
@@ -196,5 +197,6 @@ def native_function(program: object, fallback: Callable | None = None) -> Callab
     if isinstance(native, str) or len(manifest.inputs) + len(manifest.outputs) + len(program.residents) >= _MOST_BUFFERS:
         return None
     specs = [[(spec.shape, parse_dtype(spec.dtype).numpy) for spec in group] for group in (manifest.inputs, manifest.outputs)]
-    return native.function(ctypes.addressof(program.table), *specs, [address(array) for array in program.residents], manifest.arena_bytes,
-                           manifest.heavy, fallback, (tuple(program.libraries), program.table, program.residents))
+    return native.function(ctypes.addressof(program.table), *specs, [address(array) for array in program.residents],
+                           (manifest.arena_bytes, manifest.workspace_bytes), manifest.heavy, fallback,
+                           (tuple(program.libraries), program.table, program.residents))

@@ -5,7 +5,7 @@ argument with them by reading the array's fields, allocates the outputs, runs an
 fallback or returns NotImplemented. No address is part of the code: CPython's functions are imported as symbols, NumPy's
 come from the table @mlc_api. `mlc.runtime.entry` fills the tables and proves the layouts assumed here at start.
 
-Outputs and arenas are blocks of `mlc.runtime.pool_ir`.
+Outputs, arenas and workspaces are blocks of `mlc.runtime.pool_ir`: as many workspaces as calls run at once serve all programs.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ OWNDATA = 0x4
  OVERRIDES) = range(13)
 API_SLOTS = 13
 # Slots of a program's context.
-(PROGRAM, INPUTS, OUTPUTS, CONSTANTS, HEAVY, ARENA, CONSTANT_TABLE, INPUT_TABLE, OUTPUT_TABLE, FALLBACK, BUFFERS, HITS) = range(12)
-CONTEXT_SLOTS = 12
+(PROGRAM, INPUTS, OUTPUTS, CONSTANTS, HEAVY, ARENA, WORKSPACE, CONSTANT_TABLE, INPUT_TABLE, OUTPUT_TABLE, FALLBACK, BUFFERS, HITS) = range(13)
+CONTEXT_SLOTS = 13
 
 EXPORTS = ("mlc_entry", "mlc_api", "mlc_identity")
 
@@ -168,6 +168,25 @@ decline:
   ret ptr %notimplemented
 """
 
+
+def _take(name: str, slot: int, done: str, failed: str) -> str:
+    """IR that puts a block of the size in a context's slot where %NAME.slot points, null if it is 0."""
+    return f"""\
+{_context(f"%{name}.bytes", slot)}\
+  %{name}.needless = icmp eq i64 %{name}.bytes, 0
+  br i1 %{name}.needless, label %{name}.none, label %{name}.some
+{name}.none:
+  store ptr null, ptr %{name}.slot, align 8
+  br label {done}
+{name}.some:
+  %{name}.new = call ptr @mlc_alloc(i64 %{name}.bytes)
+  store ptr %{name}.new, ptr %{name}.slot, align 8
+  %{name}.failed = icmp eq ptr %{name}.new, null
+  br i1 %{name}.failed, label {failed}, label {done}
+
+"""
+
+
 _RUN = f"""
 define internal void @mlc_drop_outputs(ptr %made, i64 %count) nounwind {{
 entry:
@@ -239,18 +258,10 @@ constant.copy:
 
 scratch:
   %arena.slot = getelementptr ptr, ptr %const.buf, i64 %count
-{_context("%arena.bytes", ARENA)}\
-  %needless = icmp eq i64 %arena.bytes, 0
-  br i1 %needless, label %noarena, label %arena
-noarena:
-  store ptr null, ptr %arena.slot, align 8
-  br label %run
-arena:
-  %scratch.new = call ptr @mlc_alloc(i64 %arena.bytes)
-  store ptr %scratch.new, ptr %arena.slot, align 8
-  %scratch.failed = icmp eq ptr %scratch.new, null
-  br i1 %scratch.failed, label %nomemory, label %run
-
+  %space.slot = getelementptr ptr, ptr %arena.slot, i64 1
+{_take("arena", ARENA, "%space", "%nomemory")}\
+space:
+{_take("space", WORKSPACE, "%run", "%noworkspace")}\
 run:
 {_context("%program", PROGRAM, "ptr")}{_context("%heavy", HEAVY)}\
   %light = icmp eq i64 %heavy, 0
@@ -267,17 +278,27 @@ run.heavy:
 ran:
   %used = load ptr, ptr %arena.slot, align 8
   call void @mlc_release(ptr %used)
+  br i1 %space.needless, label %counted, label %leave
+leave:
+  %left = load ptr, ptr %space.slot, align 8
+  call void @mlc_release(ptr %left)
+  br label %counted
+counted:
 {_context("%hits", HITS)}\
   %hits.next = add i64 %hits, 1
   store i64 %hits.next, ptr %hits.at, align 8
   ret i1 true
 
+noworkspace:
+  %unused.arena = load ptr, ptr %arena.slot, align 8
+  call void @mlc_release(ptr %unused.arena)
+  br label %nomemory
 nomemory:
   %unused = call ptr @PyErr_NoMemory()
   br label %fail
 fail:
-  %left = phi i64 [ %o, %output.make ], [ %results, %nomemory ]
-  call void @mlc_drop_outputs(ptr %made, i64 %left)
+  %made.count = phi i64 [ %o, %output.make ], [ %results, %nomemory ]
+  call void @mlc_drop_outputs(ptr %made, i64 %made.count)
   ret i1 false
 }}
 """

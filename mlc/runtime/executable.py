@@ -1,8 +1,8 @@
 """Programs: object code, what it expects and returns, its constants; and how to run and store them.
 
 The object defines functions that find their arguments in an array of words; the manifest's steps say in what order they run, and on
-what places among the inputs, outputs, residents (constants and packed weights) and the arena.
-Memory is C-contiguous in native byte order, aligned to the element; outputs, constants and the arena to 64 bytes.
+what places among the inputs, outputs, residents (constants and packed weights), the arena and the workspace.
+Memory is C-contiguous in native byte order, aligned to the element; outputs, constants, arena and workspace to 64 bytes.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class Manifest:
     outputs: tuple[TensorSpec, ...]
     constants: tuple[ConstantSpec, ...] = ()
     arena_bytes: int = 0
+    workspace_bytes: int = 0
     target: str = ""
     triple: str = ""
     requires: tuple[str, ...] = ()
@@ -135,9 +136,9 @@ class Program:
         self._dtypes = [parse_dtype(spec.dtype).numpy for spec in manifest.inputs]
         self._outputs = [(spec.shape, parse_dtype(spec.dtype).numpy) for spec in manifest.outputs]
         self._resident_addresses = [address(array) for array in self.residents]
-        self._pool = ArenaPool(manifest.arena_bytes)
+        self._pool = ArenaPool(manifest.arena_bytes + manifest.workspace_bytes)
         self._fresh = True
-        self._bufs = ctypes.c_void_p * (len(self._dtypes) + len(self._outputs) + len(self.residents) + 1)
+        self._bufs = ctypes.c_void_p * (len(self._dtypes) + len(self._outputs) + len(self.residents) + 2)
 
     def _link(self) -> ctypes.Array:
         """The program as `mlc_call` runs it; its code is in `self.libraries`."""
@@ -167,7 +168,8 @@ class Program:
             arena = self._pool.take()
         except MemoryError:
             raise MemoryError(self._needs()) from None
-        bufs = self._bufs(*map(address, arrays), *map(address, results), *self._resident_addresses, address(arena))
+        temporaries = address(arena), address(arena) + self.manifest.arena_bytes
+        bufs = self._bufs(*map(address, arrays), *map(address, results), *self._resident_addresses, *temporaries)
         native_call()(ctypes.addressof(self.table), bufs)
         self._pool.give(arena)
         return results
@@ -176,7 +178,7 @@ class Program:
         """What a call allocates, for an error."""
         outputs = "; ".join(f"output {k}, {spec.dtype}[{','.join(map(str, spec.shape))}]: {math.prod(shape) * dtype.itemsize:,} bytes"
                             for k, (spec, (shape, dtype)) in enumerate(zip(self.manifest.outputs, self._outputs)))
-        return f"not enough memory for a call: {outputs}; temporaries: {self.manifest.arena_bytes:,} bytes"
+        return f"not enough memory for a call: {outputs}; temporaries: {self.manifest.arena_bytes + self.manifest.workspace_bytes:,} bytes"
 
     @lazy
     def _native(self) -> Callable | None:

@@ -301,4 +301,5 @@ def test_a_buffer_still_read_later_cannot_be_taken_over():
 
 def test_every_invariant_has_a_plan_that_breaks_it():
     from test_memory_outputs import BROKEN as WITH_OUTPUTS
-    assert {f.__name__ for f in INVARIANTS} == {b[0] for b in (*BROKEN, *WITH_OUTPUTS)}
+    from test_workspace import BROKEN as WITH_SCRATCH
+    assert {f.__name__ for f in INVARIANTS} == {b[0] for b in (*BROKEN, *WITH_OUTPUTS, *WITH_SCRATCH)}

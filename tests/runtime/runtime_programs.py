@@ -43,10 +43,10 @@ def subtract(shape: tuple[int, ...] = (3, 4), *, target: str = "native", **field
 
 def program(text: str, inputs: Sequence[tuple], outputs: Sequence[tuple], constants: Sequence[np.ndarray] = (), *,
             target: str = "native", **fields: object) -> Program:
-    """A program from IR text, whose one function `mlc_main` gets the address of every slot."""
+    """A program from IR text, whose one function `mlc_main` gets the address of every slot (of the workspace where there is one)."""
     chosen = get_target(target)
     code, residents = compile_object(text, chosen), fields.get("residents") or constants
-    places = tuple((slot, 0) for slot in range(len(inputs) + len(outputs) + len(residents) + 1))
+    places = tuple((slot, 0) for slot in range(len(inputs) + len(outputs) + len(residents) + 1 + ("workspace_bytes" in fields)))
     manifest = Manifest.make(chosen, inputs, outputs, constants, steps=(("mlc_main", 0, 0, places, ()),),
                              objects=((len(code), ("mlc_main",)),), **fields)
     return Program(code, manifest, constants)

@@ -187,15 +187,27 @@ def test_constants_and_arena_reach_the_program():
         assert function(np.array(3)) == 126
 
 
+def test_programs_share_one_workspace():
+    text = f"define void @mlc_main(ptr %bufs) {{\n{pointers(3)}  %at = ptrtoint ptr %p2 to i64\n  store i64 %at, ptr %p0\n  ret void\n}}\n"
+    functions = [program(text, [], [("out", (), "i64")], arena_bytes=arena, workspace_bytes=1 << 19).native_function() for arena in (0, 64, 1 << 16)]
+    places = {int(function()) for function in functions for _ in range(3)}
+    assert len(places) == 1 and places.pop() % 64 == 0
+
+
 def test_memory_that_cannot_be_had_is_a_memory_error():
     for outputs in ([("out", (1 << 45,), "f32")], [("small", (2,), "f32"), ("out", (1 << 45,), "f32")]):
         function = program(NOTHING, [], outputs).native_function()
         for _ in range(3):
             with pytest.raises(MemoryError):
                 function()
-    function = program(NOTHING, [], [("out", (2,), "f32")], arena_bytes=1 << 47).native_function()
-    with pytest.raises(MemoryError):
-        function()
+    for fields in ({"arena_bytes": 1 << 47}, {"arena_bytes": 640, "workspace_bytes": 1 << 47}):
+        function = program(NOTHING, [], [("out", (2,), "f32")], **fields).native_function()
+        kept = set()
+        for _ in range(3):
+            with pytest.raises(MemoryError):
+                function()
+            kept.add(entry._native().retained.value)
+        assert len(kept) == 1  # what was taken already went back
 
 
 def test_reference_counts_are_balanced():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from mlc.tools.bench.report import Record, geometric_mean, number, size, table, total
+from mlc.tools.bench.report import Record, geometric_mean, number, size, table, total, workspace
 
 LEAST = 0.03  # changes below this are never told
 SINGLE = 0.1  # what one round may be off
@@ -37,9 +37,10 @@ def changes(before: Record, after: Record) -> tuple[list[list[str]], float | Non
             then, now = (r.get(key, {}).get("mlc") for r in (was, new))
             if then is not None and now is not None:
                 _note(found, new["workload"], f"{label} first call, ms", then, now, FIRST_CALL, number)
-        then, now = (total(r["memory"].get("mlc")) for r in (was, new))
-        if then is not None and now is not None:
-            _note(found, new["workload"], "memory", then, now, 0.0, size)
+        for what, measure in (("memory", total), ("workspace", workspace)):
+            then, now = (measure(r["memory"].get("mlc")) for r in (was, new))
+            if then is not None and now is not None:
+                _note(found, new["workload"], what, then, now, 0.0, size)
         if "mlc" in new["skip"] and "mlc" not in was["skip"]:
             found.append((float("inf"), [new["workload"], "runs", "yes", "no", "-", new["skip"]["mlc"]]))
     found.sort(key=lambda item: -abs(item[0]))

@@ -92,7 +92,7 @@ def _mlc() -> Library:
 
     def memory(function, args):
         found = function.lower(*args).compile().memory_analysis()
-        return {key: float(found[key]) for key in ("arena", "packed", "constants") if key in found}
+        return {key: float(found[key]) for key in ("arena", "packed", "constants", "workspace") if key in found}
 
     def forget():
         from mlc.runtime import functions

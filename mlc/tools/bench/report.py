@@ -117,8 +117,13 @@ def accuracy(data: Record) -> str:
 
 
 def total(memory: dict[str, float] | None) -> float | None:
-    """Bytes of a program's temporaries, packed weights and constants."""
-    return sum(memory.values()) if memory else None
+    """Bytes of a program's temporaries, packed weights and constants. What a kernel has while it runs, its workspace, is beside them."""
+    return sum(nbytes for part, nbytes in memory.items() if part != "workspace") if memory else None
+
+
+def workspace(memory: dict[str, float] | None) -> float | None:
+    """Bytes that the kernel that runs has for itself, on one thread; None where a library does not tell."""
+    return memory.get("workspace") if memory else None
 
 
 def beyond_a_call(record: Record, library: str) -> float | None:
@@ -131,12 +136,13 @@ def first_calls(data: Record) -> str:
     """First calls and memory of what was started in new processes; else of the running worker."""
     head = ["workload", "from process start mlc ms", "jax ms", "cold mlc ms", "jax ms", "cold, compiler loaded mlc ms", "jax ms",
             "warm mlc ms", "jax ms", "warm less one call mlc ms", "jax ms", "in a running process mlc ms", "jax ms", "torch.compile ms",
-            "memory mlc", "memory jax", "process grew mlc", "jax"]
+            "memory mlc", "memory jax", "workspace mlc", "process grew mlc", "jax"]
     rows = []
     for r in data["results"]:
         cells = [number(r.get(key, {}).get(x)) for key in ("start_ms", "cold_ms", "loaded_ms", "warm_ms") for x in ("mlc", "jax")]
         cells += [number(beyond_a_call(r, x)) for x in ("mlc", "jax")] + [number(r["first_ms"].get(x)) for x in ("mlc", "jax", "torch.compile")]
-        cells += [size(total(r["memory"].get(x))) for x in ("mlc", "jax")] + [size(r["grown"].get(x)) for x in ("mlc", "jax")]
+        cells += [size(total(r["memory"].get(x))) for x in ("mlc", "jax")] + [size(workspace(r["memory"].get("mlc")))]
+        cells += [size(r["grown"].get(x)) for x in ("mlc", "jax")]
         rows.append([r["workload"], *cells])
     return table(head, rows)
 

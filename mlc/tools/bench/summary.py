@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlc.tools.bench import report
@@ -129,7 +129,13 @@ def _memory(data: Record) -> Iterator[Line]:
         ours, theirs = (report.total(r["memory"].get(x)) for x in ("mlc", "jax"))
         if ours is not None and theirs is not None:
             values[r["workload"]] = theirs / ours if ours else float("inf")
-    yield _all("memory: jax's temp + constants / mlc's arena + packed + constants at least 1", values, 1.0)
+    line = _all("memory: jax's temp + constants / mlc's arena + packed + constants at least 1", values, 1.0)
+    beside = {r["workload"]: nbytes for r in data["results"] if (nbytes := report.workspace(r["memory"].get("mlc"))) is not None}
+    if beside:
+        largest = max(beside, key=beside.__getitem__)
+        most = f"{report.size(beside[largest])} ({largest})"
+        line = replace(line, found=f"{line.found}; beside that each thread of mlc has a workspace, at most {most}")
+    yield line
 
 
 def lines(data: Record) -> list[Line]:

@@ -160,7 +160,7 @@ def test_first_calls_are_cold_then_warm_and_tell_memory():
     assert not record["skip"] and record["cold_ms"]["mlc"] > record["warm_ms"]["mlc"] > 0
     assert record["start_ms"]["mlc"] > record["cold_ms"]["mlc"] > record["loaded_ms"]["mlc"] > 0
     assert 0 < record["warm_steady_ms"]["mlc"] < record["warm_ms"]["mlc"]
-    assert {"arena", "constants"} <= record["memory"]["mlc"].keys()
+    assert {"arena", "constants", "workspace"} <= record["memory"]["mlc"].keys()
 
 
 def test_a_loaded_compiler_is_the_whole_compiler(tmp_path):

@@ -109,7 +109,8 @@ def _broadcast(b: Builder, op: OpDef, dtype: DType) -> int | None:
 def _reshape(b: Builder, op: OpDef, dtype: DType) -> int | None:
     """The same elements in another shape: axes merged, split off as 1, or swapped in size."""
     x = b.any_operand(dtype)
-    return b.emit("reshape", [x], {}, TensorType(b.draws.choice(inverse.reshapes(b.config.palette, b.type(x).shape)), dtype))
+    shapes = inverse.reshapes(b.config.palette, b.type(x).shape)
+    return b.emit("reshape", [x], {}, TensorType(b.draws.choice(shapes), dtype)) if shapes else None  # a path's goal may be larger than all others
 
 
 @ingredient_of("transpose")

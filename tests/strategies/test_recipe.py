@@ -9,10 +9,13 @@ from collections import Counter
 import numpy as np
 import pytest
 from mlc_strategies import Config, Palette, build, graphs, tensor_types
+from mlc_strategies.draws import RandomDraws
 from mlc_strategies.ingredients import ingredient, placeable
+from mlc_strategies.recipe import Builder
 
 import mlc.ops
 from mlc.core import dtype as dt
+from mlc.core.dims import TensorType
 from mlc.graph import parse_graph, print_graph, verify
 
 GOALS = [(name, d) for name in placeable(Config()) for d in mlc.ops.REGISTRY[name].dtypes]
@@ -69,6 +72,16 @@ def test_dense_arguments_hold_nothing_special_and_special_ones_do():
     tiny = np.finfo(np.float32).tiny
     assert np.isnan(every).any() and np.isinf(every).any() and ((np.abs(every) < tiny) & (every != 0)).any()
     assert (np.signbit(every) & (every == 0)).any()
+
+
+def test_what_is_larger_than_the_palette_allows_is_not_reshaped():
+    """A path's goal makes such values; campaign 3 came to its end at case 438, which wanted to reshape one."""
+    for seed in range(20):
+        builder = Builder(RandomDraws(random.Random(seed)), Config(Palette((1, 48, 49), 65536)))
+        large = TensorType((53, 1246), dt.f32)
+        builder.bind(large, np.zeros(large.shape, np.float32), np.zeros(large.shape, np.float32))
+        made = ingredient("reshape")(builder, mlc.ops.REGISTRY["reshape"], dt.f32)
+        assert made is None or builder.type(made).size <= 65536
 
 
 def test_restrictions_are_kept():

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from mlc.codegen.target import host_lacks
-from mlc.core.aligned import ALIGNMENT, aligned_bytes
+from mlc.core.aligned import ALIGNMENT, lasting_bytes
 from mlc.core.dataclass import replace
 from mlc.core.dtype import parse_dtype
 from mlc.core.errors import ArtifactError, CodegenError
@@ -150,7 +150,7 @@ def save(program: Program, path: str | os.PathLike) -> None:
 def load(path: str | os.PathLike) -> Program:
     """The program that `save` wrote; ArtifactError if the file is damaged or foreign, OSError if it cannot be read."""
     with open(path, "rb", buffering=0) as file:
-        data = aligned_bytes(os.fstat(file.fileno()).st_size)
+        data = lasting_bytes(os.fstat(file.fileno()).st_size)
         filled, view = 0, memoryview(data)
         while filled < len(data) and (count := file.readinto(view[filled:])):
             filled += count

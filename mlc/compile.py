@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlc.cache import record
+from mlc.cache.package import package_cache
 from mlc.cache.store import Cache, cache_key, default_cache
 from mlc.codegen.target import Target, get_target, host
 from mlc.core import digest
@@ -124,9 +125,7 @@ class LoadedExecutable:
 
 def load_executable(path: str | os.PathLike) -> tuple[LoadedExecutable, str]:
     """What `Executable.save` wrote, and the frontend's part of it. Raises ArtifactError."""
-    with contextlib.suppress(OptionError):  # an unusable cache is for the compiler to report
-        if (cache := default_cache()).enabled:
-            _recall(cache, write=False)
+    _recall(write=False)
     program = load(path)
     return LoadedExecutable(program), str(program.manifest.extra.get("frontend", ""))
 
@@ -141,8 +140,8 @@ def compile_graph(graph: Graph) -> Executable:
         verify(graph, "capture")
     interpreted = opt.get("backend") == "interpreter"
     cache = None if interpreted else default_cache()
-    if cache is not None and cache.enabled:
-        _recall(cache)
+    if not interpreted:
+        _recall()
     target = get_target(str(opt.get("target")))
     key = ""
     if cache is not None and cache.enabled:
@@ -185,9 +184,11 @@ def _pipeline_text() -> str:
 _recalled: set[str | None] = set()
 
 
-def _recall(cache: Cache, write: bool = True) -> None:
-    """Once a folder: take from the cache's record what this process would otherwise find out again, or (`write`) write the record."""
-    if cache.directory in _recalled:
+def _recall(write: bool = True) -> None:
+    """Once a folder: take from the record beside mlc's own code what this process would otherwise find out again, or (`write`) write the
+    record."""
+    cache = package_cache()
+    if not cache.enabled or cache.directory in _recalled:
         return
     facts = {"sources": sources_fingerprint, "versions": versions, "host": host, "pipeline": _default_pipeline}
     key = record.record_key()

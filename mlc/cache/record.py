@@ -1,4 +1,5 @@
-"""A record of what every process would find out again, kept in the cache: the CPU as LLVM sees it, versions, the hash of mlc's sources.
+"""A record of what every process would find out again, kept beside mlc's own code: the CPU as LLVM sees it, versions, the hash of mlc's
+sources.
 
 Finding out means to load LLVM and to read every source file: more work than all the rest of a cached call. The record is
 named by what tells that it still holds: path, time and size of each source file and of LLVM's library, and the CPU's model and flags.

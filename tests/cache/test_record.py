@@ -28,8 +28,8 @@ def installed(tmp_path) -> Path:
     return tmp_path / "site"
 
 
-def run(installed: Path, code: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(installed), "MLC_CACHE_DIR": str(installed.parent / "cache")}
+def run(installed: Path, code: str, cache: str = "cache", **more: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(installed), "MLC_CACHE_DIR": str(installed.parent / cache), **more}
     done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=installed, capture_output=True, text=True, timeout=100, check=True)
     return done.stdout
 
@@ -52,6 +52,19 @@ def test_a_saved_executable_is_loaded_without_llvm_where_a_record_is(installed):
     run(installed, "import numpy as np, mlc; mlc.jit(lambda a: a * 2).lower(np.ones(3)).compile().save('exe')")
     loaded = run(installed, "import sys, numpy as np, mlc; print(mlc.load('exe')(np.ones(3)), 'llvmlite.binding' in sys.modules)")
     assert loaded == "[2. 2. 2.] False\n"
+
+
+def test_a_process_with_an_empty_cache_reads_no_sources_where_bytecode_is_kept(installed):
+    code = """
+import numpy as np, mlc
+from mlc.core import fingerprint
+read = []
+found = fingerprint.sources_fingerprint.__wrapped__
+fingerprint.sources_fingerprint.__wrapped__ = lambda: read.append(1) or found()
+mlc.jit(lambda a: a + 1)(np.ones(2))
+print(len(read))
+"""
+    assert [run(installed, code, cache, PYTHONDONTWRITEBYTECODE="") for cache in ("one", "two")] == ["1\n", "0\n"]
 
 
 def test_an_edited_source_is_seen(installed):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mlc
-from mlc.cache import package
+from mlc.cache import package, record
 from mlc.cache.store import CacheWarning
 from mlc.runtime import functions
 
@@ -25,7 +25,8 @@ def compiled(monkeypatch):
 
 @pytest.fixture
 def beside(tmp_path, monkeypatch):
-    """A place for bytecode, and no other cache."""
+    """A place for bytecode, and no other cache; nothing else is kept there."""
+    monkeypatch.setattr(record, "record_key", lambda: None)
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.setattr(mlc.__spec__, "cached", str(tmp_path / "__init__.pyc"))
     with mlc.options(cache=False):

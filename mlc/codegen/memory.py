@@ -86,17 +86,25 @@ def _stepped(b: Builder, pointer: str, type_: str, parts: list[tuple[int, Value,
     if len(parts) > 1:
         parts.sort(key=_by_level)
     for level, value, factor in parts:
-        scaled = value.text
-        if factor != "1":
-            scaled = b.once(("times", value, factor), level, f"mul nsw i64 {value.text}, {factor}")
-        pointer = b.once(("element", pointer, scaled), level, f"getelementptr {type_}, ptr {pointer}, i64 {scaled}")
+        table, key = b.tables[level], ("step", pointer, value, factor)
+        moved = table.get(key)  # one look for both instructions, and no text where they are there
+        if moved is None:
+            scaled = value.text
+            if factor != "1":
+                scaled = b.once(("times", value, factor), level, f"mul nsw i64 {value.text}, {factor}")
+            moved = table[key] = b.once(("element", pointer, scaled), level, f"getelementptr {type_}, ptr {pointer}, i64 {scaled}")
+        pointer = moved
     return pointer, level
 
 
 def _displaced(b: Builder, pointer: str, level: int, type_: str, offset: int) -> str:
     if not offset:
         return pointer
-    return b.once(("element", pointer, offset), level, f"getelementptr {type_}, ptr {pointer}, i64 {offset}")
+    table, key = b.tables[level], ("element", pointer, offset)
+    found = table.get(key)
+    if found is None:
+        found = table[key] = b.emit(level, f"getelementptr {type_}, ptr {pointer}, i64 {offset}")
+    return found
 
 
 def _by_level(part: tuple) -> int:

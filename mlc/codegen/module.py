@@ -196,7 +196,10 @@ class _Emission:
         return "  call void @llvm.x86.sse.sfence()\n"
 
     def _allocas(self, buffers: Sequence[Buffer]) -> str:
-        return "".join([f"  {self.pointers[b.name]} = alloca [{max(1, b.nbytes)} x i8], align {ALIGNMENT}\n" for b in buffers])
+        sizes = [max(1, b.nbytes) for b in buffers]
+        if self.kernel.library:  # rows of nearly the same length are one function
+            sizes = [1 << (size - 1).bit_length() for size in sizes]
+        return "".join([f"  {self.pointers[b.name]} = alloca [{size} x i8], align {ALIGNMENT}\n" for b, size in zip(buffers, sizes)])
 
     def outline(self, outer: KernelEmitter, loop: For, captured: Sequence[str]) -> None:
         """Emit the function of a parallel loop inside a serial function, and in `outer` the call that runs it; `captured` names the

@@ -1,7 +1,8 @@
 """The sizes of a function that are arguments instead of constants, so that kernels that differ in nothing else are one function.
 
-Arguments: extents of loops and of sums, distances in the caller's arrays, places that they start from. What decides how code looks stays a
-constant: register tiles, lanes, what is left over in a last block, unrolled loops, distances in the kernel's own scratch.
+Arguments: extents of loops and of sums, distances in the caller's arrays, places that they start from, and the floats that a row is
+scaled and shifted by (one over its length). What decides how code looks stays a constant: register tiles, lanes, what is left over in a last
+block, unrolled loops, distances in the kernel's own scratch.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ from mlc.loop.ir import Assign, Decl, Fold, For, If, LoopKernel, Stmt, Store, Ti
 
 # LLVM's time for a basic block grows faster than its size: larger unrolled loops are emitted as loops.
 UNROLL_LIMIT = 1000
+# Where sizes are arguments, so are the constants of expressions that have few: means and the like. Those of formulas are what they are.
+FEW_CONSTANTS, _SCALING = 4, frozenset({"add", "sub", "mul", "div"})
 
 
 class KernelEmitter:
@@ -46,7 +48,7 @@ class KernelEmitter:
         self.ahead: dict[str, int] = {}  # how far ahead it asks for a buffer, where that is not the usual distance
         # What steps of an unrolled loop store between each other's lanes, until the last one; not into buffers that are loaded.
         self.pending: dict[int, list[str]] = {}
-        self._orders: dict[Expr, list[Expr]] = {}
+        self._orders: dict[Expr, tuple[list[Expr], bool]] = {}
         self._places: dict[Expr, Affine | None] = {}
         self._effects: dict[int, tuple[frozenset[str], frozenset[str]]] = {}
 
@@ -64,15 +66,18 @@ class KernelEmitter:
     # ------------------------------------------------------------------ expressions
     def value(self, root: Expr) -> Value:
         """The Value of an expression here."""
-        order = self._orders.get(root)
-        if order is None:
-            order = self._orders[root] = ex.topological((root,), rare=False)
+        known = self._orders.get(root)
+        if known is None:
+            order = ex.topological((root,), rare=False)
+            scales = self.numbers is not None and sum([e.op == "const" for e in order]) <= FEW_CONSTANTS
+            known = self._orders[root] = order, scales
         values: dict[Expr, Value] = {}
-        self._compute(order, values)
+        self._compute(known[0], values, known[1])
         return values[root]
 
-    def _compute(self, order: Iterable[Expr], values: dict[Expr, Value]) -> None:
-        """Add the Values of expressions, of which each comes behind its operands, those that are seldom needed aside."""
+    def _compute(self, order: Iterable[Expr], values: dict[Expr, Value], scales: bool = False) -> None:
+        """Add the Values of expressions, of which each comes behind its operands, those that are seldom needed aside. `scales`: numbers of a
+        row are scaled and shifted by arguments."""
         b = self.b
         for node in order:
             op = node.op
@@ -89,7 +94,26 @@ class KernelEmitter:
             elif op == "mostly":
                 values[node] = self._mostly(node, values)
             else:
-                values[node] = instruction(b, op, node.dtype, [values[a] for a in node.args])
+                args = [values[a] for a in node.args]
+                values[node] = instruction(b, op, node.dtype, self._scaling(op, args) if scales else args)
+
+    def _scaling(self, op: str, args: list[Value]) -> list[Value]:
+        """The operands of an instruction on a number of a row, of which a constant is an argument."""
+        if op not in _SCALING or any(v.lanes > 1 for v in args) or (self.lane is not None and self.lane.lanes == 1):
+            return args
+        return [v if v.const is None or v.dtype not in (dt.f32, dt.f64) else self._argument(v) for v in args]
+
+    def _argument(self, value: Value) -> Value:
+        """A float constant as an argument."""
+        b, key = self.b, ("argument", value)
+        found = b.tables[0].get(key)
+        if found is None:
+            word, bits = self.numbers.text("constant", value.const), f"i{value.dtype.bits}"
+            if value.dtype is dt.f32:
+                word = b.emit(0, f"trunc i64 {word} to {bits}")
+            found = Value(b.emit(0, f"bitcast {bits} {word} to {type_text(value.dtype, 1)}"), value.dtype, 1, 0)
+            b.tables[0][key] = found
+        return found
 
     def _mostly(self, node: Expr, values: dict[Expr, Value]) -> Value:
         """A select that jumps over its third operand's instructions where no lane needs it, if it stands in the innermost level."""

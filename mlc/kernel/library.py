@@ -11,10 +11,8 @@ from __future__ import annotations
 from math import prod
 
 from mlc.core import dtype as dt
-from mlc.core import expr as ex
-from mlc.kernel.ir import Attend, Dot, Kernel
+from mlc.kernel.ir import Dot, Kernel, Stage
 from mlc.kernel.schedule import Schedule
-from mlc.kernel.tiling import LIGHT_EPILOGUE
 
 # Multiplications of a product, and of a row with a matrix, up to which sizes are constants.
 SMALL, SMALL_STREAM = 64 ** 3, 32 ** 3
@@ -24,17 +22,13 @@ ROWS = 4
 
 def in_library(kernel: Kernel, schedule: Schedule) -> bool:
     """Whether the kernel's code comes from the library. Stores past the caches need alignment that sizes prove."""
-    if len(kernel.stages) != 1 or schedule.streams:
+    if schedule.streams or any(p.type.dtype not in (dt.f32, dt.f64) for p in kernel.params):
         return False
-    (stage,), (plan,) = kernel.stages, schedule.stages
-    if not isinstance(stage, (Attend, Dot)) or stage.dtype not in (dt.f32, dt.f64):
-        return False
-    if isinstance(stage, Dot) and (plan.parts or (plan.m < ROWS and not plan.stream)):
+    (stage, *more), (plan, *_) = kernel.stages, schedule.stages
+    if isinstance(stage, Stage):
+        return bool(kernel.rows) and all(isinstance(s, Stage) for s in more) and any(s.reduces for s in kernel.stages)
+    if more or (isinstance(stage, Dot) and (plan.parts or (plan.m < ROWS and not plan.stream))):
         return False
     operands = (stage.a, stage.b) if isinstance(stage, Dot) else (stage.query, stage.key, stage.value)
     work = prod(extent for _, extent in (*kernel.rows, *stage.axes))
-    small = SMALL_STREAM if isinstance(stage, Dot) and plan.stream else SMALL
-    if work <= small or any(e.op != "load" for e in operands):
-        return False
-    following = [p.value for p in stage.puts] + ([stage.score] if isinstance(stage, Attend) else [])
-    return sum(1 for e in ex.topological(following) if e.args) <= LIGHT_EPILOGUE
+    return work > (SMALL_STREAM if isinstance(stage, Dot) and plan.stream else SMALL) and all(e.op == "load" for e in operands)

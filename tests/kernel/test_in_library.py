@@ -16,13 +16,14 @@ def shared(function, *shapes, dtype="f4", target="native"):
 
 
 @pytest.mark.parametrize("target", ["native", "golden-v3", "generic"])
-def test_contractions_with_little_after_them_do(target):
+def test_contractions_do_with_what_follows(target):
     sizes = (64, 96), (96, 128)
     assert shared(lambda a, b: a @ b, *sizes, target=target) == [True]
     assert shared(lambda a, b: a.T @ b, (96, 64), (96, 128), target=target) == [True]
     assert shared(lambda a, b, c: nn.relu(a @ b + c), *sizes, (128,), target=target) == [True]
     assert shared(lambda a, b, c, r: r + a @ b + c, *sizes, (128,), (64, 128), target=target) == [True]
     assert shared(lambda a, b: a @ b, *sizes, dtype="f8", target=target) == [True]
+    assert shared(lambda a, b: nn.gelu(a @ b), *sizes, target=target) == [True]
 
 
 def test_a_row_times_a_matrix_does():
@@ -38,8 +39,10 @@ def test_small_products_do_not():
     assert shared(lambda a, b: a @ b, (1, 150), (150, 200)) == [False]
 
 
-def test_long_epilogues_do_not():
-    assert shared(lambda a, b: nn.gelu(a @ b), (64, 96), (96, 128)) == [False]
+def test_reductions_of_rows_do():
+    assert shared(lambda a: nn.softmax(a), (64, 96)) == [True]
+    assert shared(lambda a, s, b: nn.layer_norm(a, s, b), (64, 96), (96,), (96,)) == [True]
+    assert shared(lambda a: a.sum(axis=1), (64, 96)) == [True]
 
 
 def test_tiles_of_few_rows_do_not():
@@ -49,4 +52,7 @@ def test_tiles_of_few_rows_do_not():
 def test_halves_integers_and_other_kernels_do_not():
     assert shared(lambda a, b: a @ b, (64, 96), (96, 128), dtype="f2") == [False]
     assert shared(lambda a, b: a @ b, (64, 96), (96, 128), dtype="i4") == [False]
-    assert shared(lambda a: nn.softmax(a), (64, 96)) == [False]
+    assert shared(lambda a: nn.softmax(a), (64, 96), dtype="f2") == [False]
+    assert shared(lambda a: a.argmax(axis=1), (64, 96)) == [False]
+    assert shared(lambda a: a + a.T, (64, 64)) == [False]
+    assert shared(lambda a: a.sum(), (64, 96)) == [False]

@@ -8,7 +8,6 @@ nothing of it (LLVM neither); the texts of later stages are then made again on d
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence

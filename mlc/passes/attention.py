@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mlc.core.affine import ZERO, Affine, variable
-from mlc.core.dataclass import dataclass
+from mlc.core.dataclass import dataclass, replace
 from mlc.core.dims import row_major_strides
 from mlc.core.expr import Expr
 from mlc.graph.analysis import live_nodes, users
@@ -20,6 +20,7 @@ from mlc.kernel.tiling import DOT_CHUNK
 from mlc.ops.base import CONTRACTION, INJECTIVE, OPAQUE, REDUCTION, op
 from mlc.ops.contraction import free_axes
 from mlc.passes.access import Index, Inliner, flat_index, is_stored, loads_of, view_base
+from mlc.passes.cse import comparable
 
 # Each query takes a lane: with fewer, most of a vector would idle, and the scores are as small as the queries.
 FEWEST_QUERIES = 4
@@ -53,6 +54,11 @@ class Attention:
     def reads(self) -> tuple[int, ...]:
         """The nodes that it is computed from, as they are named here."""
         return self.dot, self.exp, self.scores[0], self.query[0], self.key[0], self.value[0]
+
+    def moved(self, to: Mapping[int, int]) -> Attention:
+        """The same among other nodes."""
+        places = {name: (to[n], index) for name in ("scores", "query", "key", "value") for n, index in (getattr(self, name),)}
+        return replace(self, sink=to[self.sink], hidden=frozenset(map(to.__getitem__, self.hidden)), dot=to[self.dot], exp=to[self.exp], **places)
 
 
 def _unflatten(flat: Affine, shape: Sequence[int], sizes: dict[str, int]) -> Index | None:
@@ -121,7 +127,9 @@ class _Finder:
         self.graph = graph
         self.live = live_nodes(graph)
         self.users = users(graph)
+        self.outputs = frozenset(graph.outputs)
         self.roots = [n.op.fusion in (REDUCTION, CONTRACTION, OPAQUE) for n in graph.nodes]
+        self.known: dict[tuple, tuple[Attention | Refused | None, list[int]]] = {}
 
     def node(self, n: int):
         return self.graph.nodes[n]
@@ -132,7 +140,63 @@ class _Finder:
 
     # ----------------------------------------------------------------- the contraction with the values
     def at(self, n: int) -> Attention | None:
-        """The attention whose contraction with the values is node n, if there is one. Raises Refused."""
+        """The attention whose contraction with the values is node n, if there is one. Raises Refused. Layers that repeat are looked at once."""
+        if not any(map(self._may_be_weights, self.node(n).inputs)):
+            return None
+        key, around = self._surroundings(n)
+        if key not in self.known:
+            try:
+                self.known[key] = self._found(n), around
+            except Refused as refusal:
+                self.known[key] = refusal, around
+        found, first = self.known[key]
+        if isinstance(found, Refused):
+            raise found
+        return found if found is None or first is around else found.moved(dict(zip(first, around)))
+
+    def _surroundings(self, n: int) -> tuple[tuple, list[int]]:
+        """All that decides what is found at node n, where equal graphs have equal keys, and the nodes in it, in an order that those share: what
+        is computed from it alone by transposes and a division, and what that is computed from, to contractions and behind them through movement."""
+        around, place = [n], {n: 0}
+        while len(self.users[around[-1]]) == 1 and around[-1] not in self.outputs:
+            user = self.users[around[-1]][0]
+            if self.node(user).op.name != "transpose" and self.node(user).op is not DIV:
+                break
+            place[user] = len(around)
+            around.append(user)
+        def enter(k: int) -> None:
+            if k not in place:
+                place[k] = len(around)
+                around.append(k)
+        chain, todo, walked = len(around), list(around), set(around)
+        for i, k in enumerate(todo):  # grows meanwhile
+            node = self.node(k)
+            for operand in () if is_stored(node) else node.inputs:
+                enter(operand)
+                if i < chain or node.op.fusion != CONTRACTION:
+                    if operand not in walked:
+                        walked.add(operand)
+                        todo.append(operand)
+                    continue
+                while self._moves(operand):
+                    operand = self.node(operand).inputs[0]
+                    enter(operand)
+        return tuple([self._row(k, place) for k in around]), around
+
+    def _row(self, k: int, place: dict[int, int]) -> tuple:
+        """What a node is and does among those that have a place."""
+        node = self.node(k)
+        if not node.inputs:  # who else reads a leaf is all the same
+            return node.op.name, node.type, () if node.op.name == "parameter" else comparable(node)
+        readers = tuple([place.get(u, -1) for u in self.users[k] if self.live[u] or u in place])
+        return (node.op.name, node.type, comparable(node), k in self.outputs, len(self.users[k]), readers,
+                tuple([place.get(i, -1) for i in node.inputs]), tuple(map(id, node.regions)))
+
+    def _moves(self, n: int) -> bool:
+        node = self.node(n)
+        return node.op.name == "reshape" or (node.op.fusion == INJECTIVE and len(node.inputs) == 1)
+
+    def _found(self, n: int) -> Attention | None:
         node = self.node(n)
         for side in (0, 1):
             if not self._may_be_weights(node.inputs[side]):
@@ -168,8 +232,9 @@ class _Finder:
     def _may_be_weights(self, n: int) -> bool:
         """Whether a division or an exponential is at the end of all movement, whatever the index."""
         node = self.node(n)
-        while node.op.name in ("reshape", "convert_element_type") or (node.op.fusion == INJECTIVE and len(node.inputs) == 1):
-            node = self.node(node.inputs[0])
+        while node.op.name == "convert_element_type" or self._moves(n):
+            n = node.inputs[0]
+            node = self.node(n)
         return node.op is DIV or node.op is EXP
 
     def _name_axes(self, n: int, side: int) -> tuple[dict[str, int], list[Index], tuple[str, ...]]:

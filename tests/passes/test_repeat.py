@@ -8,7 +8,7 @@ from mlc.core import options as opt
 from mlc.core.errors import UnsupportedError
 from mlc.graph import parse_graph
 from mlc.kernel.program_text import print_kernel_graph
-from mlc.passes import kernelize, repeat
+from mlc.passes import attention, kernelize, repeat
 from mlc.passes.kernelize import partition
 from mlc.passes.pipeline import run_pipeline
 from tests.passes.random_graphs import Builder
@@ -20,15 +20,16 @@ def text(graph):
 
 
 def alone(graph, monkeypatch):
-    """The text when no cone equals another."""
-    whole = repeat.Roots._cone
+    """The text when no cone, and no surroundings of an attention, equal others."""
+    whole, around = repeat.Roots._cone, attention._Finder._surroundings
     with monkeypatch.context() as patch:
+        patch.setattr(attention._Finder, "_surroundings", lambda self, n: (n, around(self, n)[1]))
         patch.setattr(repeat.Roots, "_cone", lambda self, n: (n, whole(self, n)[1]))
         return text(graph)
 
 
-def layers(count, heads=2, seed=0):
-    """Transformer blocks with a mask, weights as arguments."""
+def layers(count, heads=2, seed=0, shown=-1):
+    """Transformer blocks with a mask, weights as arguments; the weights of attention in block `shown` are a result, too."""
     rng = np.random.default_rng(seed)
     x, mask = rng.normal(size=(12, 16)).astype("f4"), rng.random((12, 12)) < 0.5
     weights = [{name: rng.normal(size=(16, 16)).astype("f4") for name in "qkvo"} | {"s": np.ones(16, "f4")} for _ in range(count)]
@@ -37,12 +38,15 @@ def layers(count, heads=2, seed=0):
         return mlc.numpy.swapaxes(mlc.numpy.reshape(x, (12, heads, 16 // heads)), 0, 1)
 
     def run(x, mask, weights):
-        for w in weights:
+        results = []
+        for k, w in enumerate(weights):
             h = mlc.nn.layer_norm(x, w["s"], w["s"])
             scores = mlc.numpy.where(mask, split(h @ w["q"]) @ mlc.numpy.swapaxes(split(h @ w["k"]), -1, -2) * 0.5, -mlc.numpy.inf)
-            a = mlc.nn.softmax(scores, axis=-1) @ split(h @ w["v"])
+            seen = mlc.nn.softmax(scores, axis=-1)
+            results += [seen] if k == shown else []
+            a = seen @ split(h @ w["v"])
             x = x + mlc.numpy.reshape(mlc.numpy.swapaxes(a, 0, 1), x.shape) @ w["o"]
-        return x
+        return [x, *results]
     return run_pipeline(mlc.jit(run).lower(x, mask, weights).graph)[0]
 
 
@@ -51,6 +55,14 @@ def test_layers_give_the_kernels_they_gave_alone(off, monkeypatch):
     graph = layers(3)
     with opt.options(disable_passes=off):
         assert text(graph) == alone(graph, monkeypatch)
+
+
+@pytest.mark.parametrize("shown", [0, 1, 3])
+def test_an_attention_that_others_read_is_none_among_some_that_are(shown, monkeypatch):
+    graph = layers(4, shown=shown)
+    found, notes = attention.find_attention(graph, dict(enumerate(map(str, range(len(graph))))))
+    assert len(found) == 3 and len(notes) == 1 and len(set().union(*[a.hidden for a in found.values()])) == sum(len(a.hidden) for a in found.values())
+    assert text(graph) == alone(graph, monkeypatch)
 
 
 @pytest.mark.parametrize("seed", range(150))

@@ -24,4 +24,4 @@ def _run(graph: Graph, ctx: PassContext) -> PassResult:
     return PassResult(rewriter.finish(), changed=True)
 
 
-DCE = Pass("dce", 1, _run)
+DCE = Pass("dce", 1, _run, drops=True)

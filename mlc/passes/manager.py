@@ -92,7 +92,8 @@ class Pass:
     """A graph-to-graph step: verified graph in, verified graph out, the input is not mutated.
 
     `function(graph, ctx, **options)` returns a PassResult whose graph is the input itself when nothing changed.
-    A `required` pass cannot be disabled: what follows counts on it.
+    A `required` pass cannot be disabled: what follows counts on it. A pass that only `drops` nodes which nothing reads leaves nothing new
+    to find for those before it, which must not count readers.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Pass:
     function: Callable[..., PassResult]
     options: Mapping[str, Any] = field(default_factory=dict)
     required: bool = False
+    drops: bool = False
 
     def run(self, graph: Graph, ctx: PassContext) -> PassResult:
         """Run the pass once. An exception inside it becomes a VerifyError that names the pass."""
@@ -135,7 +137,7 @@ def run_passes(graph: Graph, passes: Sequence[Pass], ctx: PassContext,
     seen: dict[str, Graph | None] = {}
     for _ in range(opt.get("pass_limit")):
         changed = False
-        for each in passes:
+        for place, each in enumerate(passes):
             if seen.get(each.name) is graph:
                 continue
             text = print_graph(graph) if level >= 2 else ""
@@ -146,6 +148,8 @@ def run_passes(graph: Graph, passes: Sequence[Pass], ctx: PassContext,
             if observe is not None:
                 observe(result)
             changed |= result.changed
+            if each.drops:
+                seen.update((p.name, result.graph) for p in passes[:place] if seen.get(p.name) is graph)
             graph = result.graph
             seen[each.name] = graph if result.settled else None
             result.graph, result.given = None, {}

@@ -75,6 +75,16 @@ def test_a_settled_graph_is_returned_itself():
     assert again is once and not any(r.changed for r in log) and len(log) == len(PIPELINE)
 
 
+def test_dropped_nodes_leave_nothing_to_find_for_the_passes_before():
+    for seed in range(80):
+        graph = random_graph(seed)
+        found, log = run_pipeline(graph)
+        every = [Pass(p.name, p.version, p.function, p.options, p.required) for p in PIPELINE]
+        often, whole = run_passes(graph, every, PassContext())
+        assert print_graph(found) == print_graph(often) and len(log) <= len(whole)
+        assert not any(each.run(found, PassContext()).changed for each in PIPELINE)
+
+
 def test_observers_see_each_graph():
     seen = []
     after, log = run_pipeline(parse_graph(TEXT), observe=lambda result: seen.append((result.name, result.graph)))

@@ -176,7 +176,7 @@ class Builder:
         """A value computed here in one of two ways, which only emit: nothing behind may use what they compute on the way."""
         self.serial += 1
         serial, found = self.serial, []
-        self.effect(f"br i1 {condition}, label %usual{serial}, label %other{serial}")
+        self.effect(f"br i1 {condition}, label %usual{serial}, label %other{serial}, !prof !{{!\"branch_weights\", i32 99, i32 1}}")
         for label, way in (("usual", usual), ("other", other)):
             self.block = f"{label}{serial}"
             self.lines[-1].append(f"{self.block}:")

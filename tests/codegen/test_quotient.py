@@ -59,6 +59,51 @@ def test_quotients_closest_to_a_middle():
     check(np.repeat(pairs[:, :1], 256, axis=1).view(np.float32), pairs[:, 1:].copy().view(np.float32))
 
 
+def closest_to_middles(divisors):
+    """For divisors of 24 bits, dividends of 24 bits whose quotient lies closest to the middle between two floats: x * 2^s = b m + k for an
+    odd m of 25 bits, s = 24 (the quotient is more than 1) or 25, and k from -7 to 7. Solved for m modulo 2^s; a column of 1 where there is none."""
+    b = divisors.astype(np.int64)
+    found = []
+    even = np.int64(np.log2(b & -b))
+    odd, inverse = b >> even, np.ones_like(b)
+    for _ in range(5):
+        inverse = inverse * (2 - odd * inverse)
+    for k in (k for k in range(-7, 8) if k):
+        for s in (24, 25):
+            fits = (k & -k) == 1 << even
+            for step in range(4):
+                period = np.int64(1) << (s - even)
+                m = (-(k >> even) * inverse) % period + step * period
+                m += np.where((s == 24) & (m < 1 << 24), 1 << 24, 0)
+                x = (b * m + k) >> s
+                good = fits & (m >> 24 == 1) & ((b * m + k) % (1 << s) == 0) & (x >> 23 == 1)
+                found.append(np.where(good, x, 1 << 23))
+    return np.stack(found, axis=1)
+
+
+def check_middles(divisors):
+    x = closest_to_middles(divisors)
+    assert (x != 1 << 23).mean() > 0.02
+    check(x.astype(np.float32), divisors.astype(np.float32)[:, None])
+
+
+def test_a_dividend_closest_to_a_middle_is_found():
+    x, b = closest_to_middles(np.array([0xFFFFFF])), 0xFFFFFF
+    distances = [abs(2 * (int(v) << s) - b * (2 * ((int(v) << s) // b) + 1)) for v in x[0] for s in (23, 24) if (int(v) << s) // b >> 23 == 1]
+    assert min(distances) <= 7
+
+
+def test_quotients_next_to_middles():
+    rng = np.random.default_rng(5)
+    check_middles(np.concatenate([rng.integers(1 << 23, 1 << 24, 4000), np.arange(1 << 23, (1 << 23) + 50), np.arange((1 << 24) - 50, 1 << 24)]))
+
+
+@pytest.mark.nightly
+def test_quotients_next_to_middles_of_every_divisor():
+    for start in range(1 << 23, 1 << 24, 1 << 16):
+        check_middles(np.arange(start, start + (1 << 16)))
+
+
 @pytest.mark.parametrize("kind", ("any bits", "ordinary over any bits", "ends of the ranges", "anything over ordinary divisors", "middles"))
 @pytest.mark.parametrize("seed", range(4))
 def test_a_row_over_its_divisor_is_the_quotient_of_the_machine(kind, seed):

@@ -26,6 +26,7 @@ from mlc.kernel.split_dot import split_contractions
 from mlc.kernel.words import INTEGERS, word_parts
 from mlc.loop.ir import Buffer, LoopKernel
 from mlc.loop.program import lower_program
+from mlc.ops import vecmath
 from mlc.passes.fuse import FUSE_VERSION
 from mlc.passes.kernelize import partition
 from mlc.passes.manager import PassResult
@@ -46,7 +47,8 @@ class Stages:
 
     @lazy
     def _passes(self) -> tuple[Graph, list[PassResult]]:
-        return run_pipeline(self.graph)
+        with vecmath.formulas(self.target.avx512):
+            return run_pipeline(self.graph)
 
     @property
     def optimized(self) -> Graph:
@@ -60,7 +62,10 @@ class Stages:
     @lazy
     def _fusion(self) -> tuple[KernelGraph, PassResult]:
         begun = time.perf_counter()
-        found = split_program(split_contractions(partition(self.optimized)))
+        optimized = self.optimized
+        with vecmath.formulas(self.target.avx512):
+            found = partition(optimized)
+        found = split_program(split_contractions(found))
         if opt.get("check"):
             from mlc.kernel.verify import verify_program
             verify_program(found, "fuse")

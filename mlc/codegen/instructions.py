@@ -7,11 +7,11 @@ value for exactly those, or the operands are replaced beforehand. Fast-math flag
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable, Sequence
 
 from mlc.codegen import halves, quotient
-from mlc.codegen.builder import Builder, Value, constant_text, splat_text, type_text, vector_text
+from mlc.codegen.builder import Builder, Value, splat_text, type_text, vector_text
+from mlc.codegen.registers import NAN, joined, ranged, registers, scaled, table
 from mlc.core import dtype as dt
 from mlc.core.dtype import DType
 
@@ -256,96 +256,45 @@ def _pick_bits(at: At, dtype: DType, x: str, y: str, larger: bool) -> str:
     merged = at(f"bitcast {integer} {merged} to {type_}")
     if not larger:
         return merged
-    nan = 0x7FC00000 if dtype is dt.f32 else 0x7FF8000000000000
-    return at.select(at(f"fcmp uno {type_} {x}, {y}"), dtype, at.const(nan, dtype), merged)
+    return at.select(at(f"fcmp uno {type_} {x}, {y}"), dtype, at.const(NAN[dtype], dtype), merged)
 
 
 def _pick_range(at: At, dtype: DType, x: str, y: str, larger: bool) -> str:
-    """`vrangeps` orders zeros by sign, but prefers numbers to NaN: those are put in where either operand is one."""
+    """What `vrangeps` picks, but NaN where either operand is one: it prefers numbers."""
     register = min(at.lanes, 512 // dtype.bits)
-    one, mask = vector_text(type_text(dtype, 1), register), f"i{max(8, register)}"
-    bits = register * dtype.bits
-    name = f"llvm.x86.avx512.mask.range.{'ps' if dtype is dt.f32 else 'pd'}.{bits}"
-    wide = ", i32 4" if bits == 512 else ""  # the current rounding mode, which only this width asks for
-    at.b.declare(name, one, f"{one}, {one}, i32, {one}, {mask}{', i32' if wide else ''}")
-    parts = []
-    for a, b in zip(_registers(at, dtype, x, register), _registers(at, dtype, y, register)):
-        parts.append(at(f"call {one} @{name}({one} {a}, {one} {b}, i32 {5 if larger else 4}, {one} zeroinitializer, {mask} -1{wide})"))
-    found = _joined(at, type_text(dtype, 1), parts, register)
-    nan = 0x7FC00000 if dtype is dt.f32 else 0x7FF8000000000000
-    return at.select(at(f"fcmp uno {at.type(dtype)} {x}, {y}"), dtype, at.const(nan, dtype), found)
+    parts = [ranged(at, dtype, register, a, b, larger) for a, b in zip(registers(at, dtype, x, register), registers(at, dtype, y, register))]
+    found = joined(at, type_text(dtype, 1), parts, register)
+    return at.select(at(f"fcmp uno {at.type(dtype)} {x}, {y}"), dtype, at.const(NAN[dtype], dtype), found)
 
 
 def _fma(at: At, dtype: DType, x: Value, y: Value, z: Value) -> str:
     return at.intrinsic("fma", dtype, x.text, y.text, z.text)
 
 
-def _table(at: At, dtype: DType, index: Value, *entries: Value) -> str:
-    """A table of constants: permutes of registers that hold it where there are some, else loads from memory, an element a lane."""
-    register, scalar = 512 // dtype.bits, type_text(dtype, 1)
-    if not (at.b.target.avx512 and dtype is dt.f32 and len(entries) == 2 * register):
-        return _table_in_memory(at, scalar, index, entries)
-    type_, name = vector_text(scalar, register), "llvm.x86.avx512.vpermi2var.ps.512"
-    at.b.declare(name, type_, f"{type_}, <{register} x i32>, {type_}")
-    data, _ = _table_data(at, scalar, entries)
-    low, high = (at.b.once((data, half), at.level, f"load {type_}, ptr getelementptr (i8, ptr {data}, i64 {64 * half}), align 64") for half in (0, 1))
-    parts = []
-    for part in _registers(at, dt.i32, index.text, register):
-        parts.append(at(f"call {type_} @{name}({type_} {low}, <{register} x i32> {part}, {type_} {high})"))
-    return _joined(at, scalar, parts, register)
+def _scale(at: At, dtype: DType, x: Value, n: Value) -> str:
+    """x * 2^floor(n) for an n that is no infinity, by which `vscalefps` makes NaNs numbers."""
+    return scaled(at, x.text, n.text) if at.b.target.avx512 else _scale_far(at, dtype, x, n)
 
 
-def _registers(at: At, dtype: DType, text: str, register: int) -> list[str]:
-    """A value cut into (or made up to) whole registers, once."""
-    if at.lanes == register:
-        return [text]
-    key = ("registers", text, dtype, at.lanes)
-    found = at.b.tables[at.level].get(key)
-    if found is None:
-        if at.lanes == 1:
-            found = [at(f"insertelement {vector_text(type_text(dtype, 1), register)} poison, {type_text(dtype, 1)} {text}, i64 0")]
-        else:
-            orders = [[start + i if start + i < at.lanes else -1 for i in range(register)] for start in range(0, at.lanes, register)]
-            found = [at(f"shufflevector {at.type(dtype)} {text}, {at.type(dtype)} poison, <{register} x i32> <"
-                        + ", ".join(f"i32 {i}" if i >= 0 else "i32 poison" for i in order) + ">") for order in orders]
-        at.b.tables[at.level][key] = found
-    return found
+def _scale_far(at: At, dtype: DType, x: Value, n: Value) -> str:
+    """x * 2^floor(n) as a product in f64, where the power is made of bits."""
+    single, double, integer = at.type(dtype), at.type(dt.f64), at.type(dt.i64)
 
-
-def _joined(at: At, scalar: str, parts: list[str], lanes: int) -> str:
-    """Registers put together again, or cut down to the lanes that there are."""
-    while len(parts) > 1:
-        half, order = vector_text(scalar, lanes), ", ".join([f"i32 {i}" for i in range(2 * lanes)])
-        parts = [at(f"shufflevector {half} {a}, {half} {b}, <{2 * lanes} x i32> <{order}>") for a, b in zip(parts[::2], parts[1::2])]
-        lanes *= 2
-    if lanes == at.lanes:
-        return parts[0]
-    whole = vector_text(scalar, lanes)
-    if at.lanes == 1:
-        return at(f"extractelement {whole} {parts[0]}, i64 0")
-    return at(f"shufflevector {whole} {parts[0]}, {whole} poison, <{at.lanes} x i32> <{', '.join([f'i32 {i}' for i in range(at.lanes)])}>")
-
-
-def _table_data(at: At, scalar: str, entries: Sequence[Value]) -> tuple[str, str]:
-    """The name of the array that holds a table, and its type."""
-    values = ", ".join([f"{scalar} {constant_text(e.const, e.dtype)}" for e in entries])
-    name, whole = f"@table.{zlib.crc32(values.encode()):08x}.{len(entries)}", f"[{len(entries)} x {scalar}]"
-    at.b.declares[name] = f"{name} = private unnamed_addr constant {whole} [{values}], align 64"
-    return name, whole
-
-
-def _table_in_memory(at: At, scalar: str, index: Value, entries: Sequence[Value]) -> str:
-    dtype = entries[0].dtype
-    name, whole = _table_data(at, scalar, entries)
-    inside = at(f"and {at.type(dt.i32)} {index.text}, {at.const(len(entries) - 1, dt.i32)}")
-    text = "poison"
-    for i in range(at.lanes):
-        one = at(f"extractelement {at.type(dt.i32)} {inside}, i64 {i}") if at.lanes > 1 else inside
-        loaded = at(f"load {scalar}, ptr {at(f'getelementptr {whole}, ptr {name}, i64 0, i32 {one}')}, align {dtype.itemsize}")
-        if at.lanes == 1:
-            return loaded
-        text = at(f"insertelement {at.type(dtype)} {text}, {scalar} {loaded}, i64 {i}")
-    return text
+    def wide(text: str) -> str:
+        return at(f"fpext {single} {text} to {double}")
+    whole = _round("floor", "floor")(at, dtype, n)
+    for order, limit in (("ogt", 400), ("olt", -400)):
+        whole = at.select(at(f"fcmp {order} {single} {whole}, {at.const(_float_bits(limit, dtype), dtype)}"), dtype,
+                          at.const(_float_bits(limit, dtype), dtype), whole)
+    # The sum's low bits are the exponent field of the power.
+    shifted = at(f"fadd {double} {wide(whole)}, {at.const(_float_bits(3 * 2**51 + 1023, dt.f64), dt.f64)}")
+    shifted = at(f"bitcast {double} {shifted} to {integer}")
+    shifted = at(f"shl {integer} {shifted}, {at.const(52, dt.i64)}")
+    power = at(f"bitcast {integer} {shifted} to {double}")
+    finite = at(f"fcmp olt {single} {at.intrinsic('fabs', dtype, n.text)}, {at.const(0x7F800000, dtype)}")
+    special = at.select(at(f"fcmp olt {single} {n.text}, {at.const(0, dtype)}"), dtype, at.const(0, dtype), n.text)
+    product = at(f"fmul {double} {wide(x.text)}, {at.select(finite, dt.f64, power, wide(special))}")
+    return at(f"fptrunc {double} {product} to {single}")
 
 
 def _call(name: str) -> Callable:
@@ -451,7 +400,7 @@ def _not(at: At, dtype: DType, x: Value) -> str:
 _MOVES = {"neg": _neg, "abs": _abs, "select": _select, "mostly": _select, "bitcast": _bitcast, "convert": _convert}
 _FLOAT = {
     "add": _plain("fadd"), "sub": _plain("fsub"), "mul": _plain("fmul"), "div": _plain("fdiv"), "rem": _plain("frem"),
-    "min": _pick(False), "max": _pick(True), "fma": _fma, "table": _table, "sqrt": _call("sqrt"),
+    "min": _pick(False), "max": _pick(True), "fma": _fma, "scale": _scale, "scale_far": _scale_far, "table": table, "sqrt": _call("sqrt"),
     "floor": _round("floor", "floor"), "ceil": _round("ceil", "ceil"), "rint": _round("rint", "roundeven"), "trunc": _round("trunc", "trunc"),
     "eq": _compare("oeq"), "ne": _compare("une"), "lt": _compare("olt"), "le": _compare("ole"), "gt": _compare("ogt"), "ge": _compare("oge"),
 }

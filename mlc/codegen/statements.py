@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 from mlc.codegen import ahead, halves, memory
@@ -91,6 +92,8 @@ class KernelEmitter:
                 values[node] = self._index(node.attr)
             elif op == "convert" and node.dtype is dt.i32 and (place := self._place(node.args[0])):
                 values[node] = self._narrow_index(node.args[0], place)
+            elif op == "scale" and not all(map(math.isfinite, ex.interval(node.args[1]))):
+                values[node] = instruction(b, "scale_far", node.dtype, [values[a] for a in node.args])
             elif op == "mostly":
                 values[node] = self._mostly(node, values)
             else:

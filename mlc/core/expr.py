@@ -8,6 +8,7 @@ a vector loop). The instruction set is small and total: no instruction traps or 
     fma sqrt floor ceil rint trunc                            floats (rint is half-to-even)
     and or xor not shl shr_arith shr_logical                  ints and bool (shifts past the width are defined)
     eq ne lt le gt ge                                         -> bool, ordered; `ne` is true on NaN
+    scale                                                     f32: x * 2^n, rounded once; n is rounded down
     table                                                     f32 and f64: an i32, then a power of two of constants; the i32's low bits choose
     select mostly                                             a bool chooses; `mostly` is a select whose third operand is seldom needed
     convert bitcast                                           convert saturates float -> int, NaN -> 0; to bool is x != 0
@@ -18,6 +19,7 @@ The NumPy interpreter of these instructions is `mlc.core.scalar_eval`.
 
 from __future__ import annotations
 
+import math
 import struct
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -235,6 +237,35 @@ def select(condition: Expr, x: object, y: object) -> Expr:
 def mostly(condition: Expr, x: Expr, y: Expr) -> Expr:
     """`select`, where code may leave out what only y needs as long as the condition holds in all lanes."""
     return make("mostly", x.dtype, select(condition, x, y).args)
+
+
+def scale(x: Expr, n: Expr) -> Expr:
+    """x * 2^n rounded once, with n rounded down first (f32)."""
+    assert x.dtype is n.dtype is dt.f32
+    return make("scale", dt.f32, (x, n))
+
+
+def interval(e: Expr) -> tuple[float, float]:
+    """Between which numbers an f32 or f64 lies unless it is NaN, as far as constants, clamps and sums of them tell."""
+    if e.op == "const" and e.dtype.is_float:
+        value = const_value(e)
+        return (-math.inf, math.inf) if math.isnan(value) else (value, value)
+    if e.op == "select" and e.args[0].op in ("lt", "gt") and e.args[0].args == (e.args[2], e.args[1]):  # x < limit ? limit : x
+        low, high = interval(e.args[2])
+        limit, (least, most) = e.args[0].op, interval(e.args[1])
+        return (max(low, least), max(high, most)) if limit == "lt" else (min(low, least), min(high, most))
+    if e.op in ("add", "sub", "fma"):
+        *factors, last = map(interval, e.args)
+        one = factors[0] if len(factors) == 1 else _product(*factors)
+        ends = (one[0] + last[0], one[1] + last[1]) if e.op != "sub" else (one[0] - last[1], one[1] - last[0])
+        if all(map(math.isfinite, ends)):
+            return (bits_float(float_bits(ends[0], e.dtype), e.dtype), bits_float(float_bits(ends[1], e.dtype), e.dtype))
+    return -math.inf, math.inf
+
+
+def _product(x: tuple[float, float], y: tuple[float, float]) -> tuple[float, float]:
+    ends = [a * b for a in x for b in y]
+    return (min(ends), max(ends)) if all(map(math.isfinite, ends)) else (-math.inf, math.inf)
 
 
 def table(index: Expr, entries: Sequence[float], dtype: DType) -> Expr:

@@ -270,6 +270,12 @@ def _table(index: np.ndarray, *entries: np.ndarray) -> np.ndarray:
     return np.array(entries)[index & np.int32(len(entries) - 1)]
 
 
+def _scale(x: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """As a product in f64, which is exact; of f32 no power beyond 2^400 can be told from it, but infinite ones are factors like others."""
+    power = np.ldexp(1.0, np.where(np.isfinite(n), np.clip(np.floor(n), -400, 400), 0).astype(np.int32))
+    return (x.astype(np.float64) * np.where(np.isfinite(n), power, np.where(n < 0, 0.0, n))).astype(np.float32)
+
+
 _MOVES = {
     "neg": _sign_bit(np.bitwise_xor, True), "abs": _sign_bit(np.bitwise_and, False),
     "select": _select, "mostly": _select, "bitcast": _bitcast, "convert": lambda dtype, source, x: convert(x, source, dtype),
@@ -278,7 +284,7 @@ _COMPARE = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equ
 _FLOAT = _COMPARE | {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "rem": np.fmod,
     "min": _pick(False), "max": _pick(True), "fma": _fma,
-    "table": _table, "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil, "rint": np.rint, "trunc": np.trunc,
+    "scale": _scale, "table": _table, "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil, "rint": np.rint, "trunc": np.trunc,
 }
 _INT = _COMPARE | {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum,

@@ -198,6 +198,8 @@ def _legal(node: Expr) -> bool:
         return len(types) == 3 and types[0] is dt.bool_ and types[1] is types[2] is result
     if node.op == "convert":
         return len(types) == 1
+    if node.op == "scale":
+        return types == [dt.f32, dt.f32] and result is dt.f32
     if node.op == "table":
         entries = node.args[1:]
         return (types[:1] == [dt.i32] and result in (dt.f32, dt.f64) and len(entries) > 1 and len(entries) & (len(entries) - 1) == 0

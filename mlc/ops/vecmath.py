@@ -11,6 +11,9 @@ usual way. `ci/scan_ulp.py` measures the errors.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from mlc.core import dtype as dt
 from mlc.core import expr as ex
@@ -20,6 +23,18 @@ from mlc.ops import vecmath_tables as tables
 from mlc.ops.angles import fold
 
 inf, nan = math.inf, math.nan
+# Whether what is made now is for a target with an instruction for x * 2^n and one for tables of 32 f32.
+_scales: ContextVar[bool] = ContextVar("scales", default=False)
+
+
+@contextmanager
+def formulas(scales: bool) -> Iterator[None]:
+    """Formulas for targets that have an instruction for x * 2^n, or for others."""
+    token = _scales.set(scales)
+    try:
+        yield
+    finally:
+        _scales.reset(token)
 
 
 # --------------------------------------------------------------------------- pieces
@@ -90,11 +105,27 @@ def _exp_clamped(x: Expr) -> Expr:
     return polynomial(r, (*tables.EXP[dtype], 1.0, 1.0)) * scale * scale
 
 
+# exp(r) = 1 + r * EXP_NEAR(r), |r| <= ln(2)/64: the factor of r makes up for the best part of r^3 / 6.
+EXP_NEAR = (0.5, 1 + (math.log(2) / 64) ** 2 / 8)
+
+
+def _exp_by_scale(x: Expr) -> Expr:
+    """exp of an f32 between the ends as 2^n exp(r), where n counts 32nds: the low bits of the sum that rounds n choose 2^(n - whole n) from
+    a table."""
+    magic = _magic(f32) / 32
+    shifted = fma(x, 1 / math.log(2), magic)
+    n = shifted - magic
+    r = _times_ln2(n, x, -1.0)
+    power = ex.table(_bits(shifted), [2.0 ** (i / 32) for i in range(32)], f32)
+    return ex.scale(fma(r * polynomial(r, EXP_NEAR), power, power), n)
+
+
 @in_f32
 def exp(x: Expr) -> Expr:
     """e^x."""
     low, high = _EXP_ENDS[x.dtype]
-    return _exp_clamped(_at_most(_at_least(x, low), high))
+    clamped = _at_most(_at_least(x, low), high)
+    return _exp_by_scale(clamped) if x.dtype is f32 and _scales.get() else _exp_clamped(clamped)
 
 
 @in_f32

@@ -125,6 +125,18 @@ def test_instruction_gives_the_bits_of_the_interpreter(dtype, target):
 
 
 @pytest.mark.parametrize("target", runnable_targets())
+def test_scale_gives_the_bits_of_the_interpreter(target):
+    x, n = operands(dt.f32, 2, 4)
+    powers = np.random.default_rng(4).uniform(-330, 330, len(x)).astype(np.float32)
+    node = ex.scale(*leaves([dt.f32, dt.f32]))
+    value, power = leaves([dt.f32, dt.f32])
+    power = ex.select(power < -320.0, -320.0, power)
+    near = ex.scale(value, ex.select(power > 300.0, 300.0, power))
+    check([("scale_any", node, [x, n]), ("scale_whole", node, [x, np.floor(powers)]), ("scale_near", near, [x, n]),
+           ("scale_near_whole", near, [x, np.floor(powers)]), ("scale_near_between", near, [x, powers])], target)
+
+
+@pytest.mark.parametrize("target", runnable_targets())
 @pytest.mark.parametrize("source", dt.ALL, ids=str)
 def test_conversion_gives_the_bits_of_the_interpreter(source, target):
     x = load("x0", source, I)

@@ -116,8 +116,8 @@ def random_expression(rng: random.Random, size: int) -> list[ex.Expr]:
     for _ in range(size):
         dtype = rng.choice(dt.ALL)
         made.append(ex.const_bits(rng.getrandbits(dtype.bits), dtype) if dtype.is_float else ex.const(rng.getrandbits(dtype.bits), dtype))
-        op = rng.choice([*sorted(ex.UNARY | ex.BINARY), "fma", "select", "mostly", "convert", "bitcast"])
-        count = {"fma": 3, "select": 3, "mostly": 3}.get(op, 2 if op in ex.BINARY else 1)
+        op = rng.choice([*sorted(ex.UNARY | ex.BINARY), "fma", "select", "mostly", "convert", "bitcast", "scale"])
+        count = {"fma": 3, "select": 3, "mostly": 3, "scale": 2}.get(op, 2 if op in ex.BINARY else 1)
         made.append(ex.make(op, dt.bool_ if op in ex.COMPARES else dtype, tuple(rng.choice(made) for _ in range(count))))
     return made
 

@@ -272,9 +272,10 @@ def last_tile_a_row_early() -> None:
 
 @fault("kernels", held_out=1)
 def exp_half_is_off() -> None:
-    """A coefficient of exp's polynomial in f32 is off in its sixth digit, which makes some 50 ulp."""
+    """A coefficient of exp's polynomial in f32 is off, in whichever formula the target has, which makes some 50 ulp."""
     from mlc.core.dtype import f32
-    from mlc.ops import vecmath_tables
+    from mlc.ops import vecmath, vecmath_tables
+    vecmath.EXP_NEAR = (vecmath.EXP_NEAR[0], vecmath.EXP_NEAR[1] * (1 + 5.5e-4))
     *rest, half = vecmath_tables.EXP[f32]
     assert abs(half - 0.5) < 1e-3
     vecmath_tables.EXP[f32] = (*rest, half * (1 + 2.4e-5))

@@ -9,10 +9,11 @@ import mpmath
 import numpy as np
 import pytest
 
+import mlc
 from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.dtype import bf16, f16, f32, f64
-from mlc.ops import vecmath_tables
+from mlc.ops import vecmath, vecmath_tables
 
 CI = pathlib.Path(__file__).resolve().parents[2] / "ci"
 inf, nan = math.inf, math.nan
@@ -110,6 +111,24 @@ def test_f32_error_over_all_sizes(name):
         assert error <= BOUND[f32][name], where
 
 
+def test_exp_for_targets_that_scale_keeps_the_same_promises():
+    with vecmath.formulas(scales=True):
+        nodes = ex.topological([vecmath.exp(ex.arg(0, f32))])
+        assert sum(n.op not in ("const", "arg", "bitcast") for n in nodes) == 13 and "scale" in {n.op for n in nodes}
+        for dtype in dt.FLOATS:
+            test_special_values("exp", dtype)
+        test_error_near_the_edges("exp", f32)
+        test_f32_error_over_all_sizes("exp")
+
+
+@pytest.mark.parametrize("target", ("golden-v3", "native"))
+def test_a_folded_exp_has_the_bits_of_the_targets_code(target):
+    values = np.linspace(-100, 88, 1001).astype(np.float32)
+    with mlc.options(target=target, cache=False):
+        folded = mlc.jit(lambda: mlc.numpy.exp(mlc.numpy.asarray(values)))()
+        np.testing.assert_array_equal(folded, mlc.jit(mlc.numpy.exp)(values))
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", scan_ulp.FUNCTIONS)
 def test_f32_error_over_eight_million_inputs(name):
@@ -199,7 +218,7 @@ def test_instructions_stay_few(name):
 
 @pytest.mark.parametrize("dtype", dt.FLOATS)
 def test_only_instructions_of_the_set_are_used_and_dtypes_stay(dtype):
-    known = ex.UNARY | ex.BINARY | ex.LEAVES | {"fma", "select", "mostly", "convert", "bitcast", "table"}
+    known = ex.UNARY | ex.BINARY | ex.LEAVES | {"fma", "select", "mostly", "convert", "bitcast", "scale", "table"}
     for name, (scalar, _, _) in scan_ulp.FUNCTIONS.items():
         root = scalar(*(ex.arg(i, dtype) for i in range(2 if name == "pow" else 1)))
         assert root.dtype is dtype

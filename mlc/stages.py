@@ -16,6 +16,7 @@ from mlc.core.dtype import DType
 from mlc.core.literal import Literal
 from mlc.core.locks import lazy
 from mlc.graph import Graph, print_graph
+from mlc.kernel.bands import band_kernel
 from mlc.kernel.cost import kernel_cost, program_cost
 from mlc.kernel.ir import Dot, Kernel, KernelGraph
 from mlc.kernel.packing import pack_weights
@@ -65,7 +66,7 @@ class Stages:
         optimized = self.optimized
         with vecmath.formulas(self.target.avx512):
             found = partition(optimized)
-        found = split_program(split_contractions(found))
+        found = split_program(split_program(split_contractions(found)), band_kernel)
         if opt.get("check"):
             from mlc.kernel.verify import verify_program
             verify_program(found, "fuse")

@@ -219,36 +219,73 @@ def _turned_loop(k: KernelEmitter, name: str, index: Affine, stride: int) -> str
 
 def _turned_load(k: KernelEmitter, level: int, buffer: Buffer, index: Affine, down: str) -> str:
     """A load of a tile: what each lane reads in all iterations of the unrolled loop `down` is contiguous, so it is loaded as a
-    vector, and the square of them is transposed once for all of those iterations."""
+    vector, and the square of them (or one for each register of the lanes) is transposed once for all of those iterations."""
     b, lane, here = k.b, k.lane, k.indices[down].offset
-    side, stride = lane.lanes, index.coefficient(lane.var)
+    side, stride = min(lane.lanes, max(1, 64 // buffer.dtype.itemsize)), index.coefficient(lane.var)
     first = here // side * side
-    pointer, grain, _ = _address(k, buffer, index, first - here)
+    pointer, _, _ = _address(k, buffer, index, first - here)
     key = ("turned", pointer, k.version.get(buffer.name, 0), side, lane.active, stride)
     found = b.tables[level].get(key)
     if found is None:
-        scalar, count = memory_text(buffer.dtype, 1), min(side, k.unrolled[down] - first)
-        rows, at = [], k.indices[lane.var]
-        for i in range(lane.active):
-            k.indices[lane.var] = replace(at, offset=at.offset + i)
-            row, grain, _ = _address(k, buffer, index, first - here)
-            if buffer.role == "in" and buffer.nbytes >= ahead.TURNED_BYTES and level == b.level:
-                ahead.ask(b, level, row, side * buffer.dtype.itemsize, ahead.TURNED_AHEAD, 2)
-            rows.append(_vector_load(b, level, scalar, row, grain, side, count, 1))
-        k.indices[lane.var] = at
-        rows += ["zeroinitializer"] * (side - lane.active)
-        found = b.tables[level][key] = _transpose(b, level, vector_text(scalar, side), rows, min(side, max(1, 16 // buffer.dtype.itemsize)))
+        squares = [_turned_square(k, level, buffer, index, first - here, min(side, k.unrolled[down] - first), start)
+                   for start in range(0, lane.lanes, side)]
+        while len(squares) > 1:
+            type_, wide = vector_text(memory_text(buffer.dtype, 1), lane.lanes // len(squares)), range(2 * lane.lanes // len(squares))
+            squares = [[shuffle(b, level, type_, *pair, wide) for pair in zip(*both)] for both in zip(squares[::2], squares[1::2])]
+        found = b.tables[level][key] = squares[0]
     return found[here - first]
+
+
+def _turned_square(k: KernelEmitter, level: int, buffer: Buffer, index: Affine, shift: int, count: int, start: int) -> list[str]:
+    """What the lanes of a register, from `start` on, read in `count` iterations: a vector for each iteration."""
+    b, lane, item = k.b, k.lane, buffer.dtype.itemsize
+    side, at = min(lane.lanes, max(1, 64 // item)), k.indices[lane.var]
+    active, group, scalar = min(side, max(0, lane.active - start)), min(side, max(1, 16 // item)), memory_text(buffer.dtype, 1)
+    # Two registers of lanes are stored as they are, past the caches: from there on, shuffles are what waits. Reading so many rows at
+    # once, the core is ahead of what it could ask for.
+    type_, whole = vector_text(scalar, side), lane.lanes > side > group and active == count == side
+    rows: list[str] = []
+    for i in range(active):
+        k.indices[lane.var] = replace(at, offset=at.offset + start + i)
+        row, grain, _ = _address(k, buffer, index, shift)
+        if buffer.role == "in" and buffer.nbytes >= ahead.TURNED_BYTES and level == b.level and lane.lanes == side:
+            ahead.ask(b, level, row, side * item, ahead.TURNED_AHEAD, 2)
+        rows.append(row if whole else _vector_load(b, level, scalar, row, grain, side, count, 1))
+    k.indices[lane.var] = at
+    if not whole:
+        return _transpose(b, level, type_, [*rows, *["zeroinitializer"] * (side - active)], group)
+    grouped = [_grouped(b, level, scalar, rows[i::group], side, g * group, item) for g in range(side // group) for i in range(group)]
+    return _mixed(b, level, type_, grouped, group)
+
+
+def _grouped(b: Builder, level: int, scalar: str, rows: list[str], side: int, column: int, item: int) -> str:
+    """The 16 bytes from a column on of each row, side by side: loaded so, they need no port that shuffles need."""
+    group, found = side // len(rows), ""
+    part, whole = vector_text(scalar, group), vector_text(scalar, side)
+    rest: tuple = ("poison",) * (side - group)
+    for q, row in enumerate(rows):
+        pointer = b.emit(level, f"getelementptr {scalar}, ptr {row}, i64 {column}") if column else row
+        loaded = b.emit(level, f"load {part}, ptr {pointer}, align {item}")
+        wide = shuffle(b, level, part, loaded, "poison", (*range(group), *rest))
+        keep = (*range(q * group), *range(side, side + group), *("poison",) * (side - (q + 1) * group))
+        found = shuffle(b, level, whole, found, wide, keep) if found else wide
+    return found
+
+
+def _mixed(b: Builder, level: int, type_: str, rows: list[str], group: int) -> list[str]:
+    """Squares of `group` rows and as many lanes transposed where they lie, by unpack instructions."""
+    side = len(rows)
+    halves_ = [[start + i for start in range(0, side, group) for i in range(first, first + group // 2)] for first in (0, group // 2)]
+    orders = [[i for at in half for i in (at, side + at)] for half in halves_]
+    for _ in range(group.bit_length() - 1):
+        rows = [shuffle(b, level, type_, rows[start + i], rows[start + i + group // 2], order)
+                for start in range(0, side, group) for i in range(group // 2) for order in orders]
+    return rows
 
 
 def _transpose(b: Builder, level: int, type_: str, rows: list[str], group: int) -> list[str]:
     """The columns of a square of vectors: first within groups of lanes (of 16 bytes, which unpack instructions interleave), then whole groups."""
-    side = len(rows)
-    halves_ = [[start + i for start in range(0, side, group) for i in range(first, first + group // 2)] for first in (0, group // 2)]
-    mixed = [[i for at in half for i in (at, side + at)] for half in halves_]
-    for _ in range(group.bit_length() - 1):
-        rows = [shuffle(b, level, type_, rows[start + i], rows[start + i + group // 2], order)
-                for start in range(0, side, group) for i in range(group // 2) for order in mixed]
+    side, rows = len(rows), _mixed(b, level, type_, rows, group)
     if side >= 4 * group:
         rows = [_fenced(b, level, type_, row) for row in rows]
     columns: list[str] = [""] * side
@@ -303,7 +340,7 @@ def store(k: KernelEmitter, stmt: Store) -> None:
         b.effect(f"store {scalar} {last}, ptr {pointer}, align {grain}")
     elif stride in (1, -1):
         past_caches = stmt.buffer in k.kernel.streams and grain >= min(ALIGNMENT, lanes * buffer.dtype.itemsize) >= 16
-        _vector_store(b, scalar, text, pointer, grain, lanes, active, stride, past_caches)
+        _vector_store(b, scalar, text, pointer, grain, lanes, active, stride, past_caches, buffer.dtype.itemsize)
     elif var := _interleaving_loop(k, stmt, stride, lanes, active):
         _interleaved_store(k, stmt, var, text, vector)
     else:
@@ -353,7 +390,7 @@ def _to_memory(b: Builder, value: Value) -> str:
 
 
 def _vector_store(b: Builder, scalar: str, text: str, pointer: str, grain: int, lanes: int, active: int, stride: int,
-                  past_caches: bool) -> None:
+                  past_caches: bool, size: int) -> None:
     vector = vector_text(scalar, lanes)
     # LLVM 22 makes of a truncation and a masked store of one lane a scalar store as wide as before the truncation.
     if stride == 1 and 1 < active < lanes and b.target.avx512:
@@ -365,6 +402,13 @@ def _vector_store(b: Builder, scalar: str, text: str, pointer: str, grain: int, 
     elif active < lanes or stride == -1:
         text = shuffle(b, b.level, vector, text, "poison", range(active)[::stride])
         vector = vector_text(scalar, active)
+    if past_caches and active == lanes and lanes * size > ALIGNMENT:  # line after line, as LLVM would not: it is faster so
+        line = ALIGNMENT // size
+        for start in range(0, lanes, line):
+            part = shuffle(b, b.level, vector, text, "poison", range(start, start + line))
+            place = b.emit(b.level, f"getelementptr {scalar}, ptr {pointer}, i64 {start}") if start else pointer
+            b.effect(f"store {vector_text(scalar, line)} {part}, ptr {place}, align {grain}, !nontemporal !{{i32 1}}")
+        return
     # Only stores of whole cache lines gain.
     hint = ", !nontemporal !{i32 1}" if past_caches and active == lanes else ""
     b.effect(f"store {vector} {text}, ptr {pointer}, align {grain}{hint}")

@@ -21,6 +21,8 @@ ROW_BLOCK = 512
 # Through scratch: bytes of input rows in a block; and of both past the caches, where blocks are so small that a core still stores one while it
 # turns the next. No more elements than this.
 STAGED_BLOCK, FAR_BLOCK, LONGEST = 256, 128, 128
+# Where output rows are stored past the caches by whole lines, they are stored from registers, so many lines of a row at a time.
+LINE, FAR_LINES = 64, 2
 # Rows that are a multiple of so many bytes apart share so few cache sets that a tile's rows push each other out.
 SET_PERIOD = 2048
 # Up to so many stored elements of neighbouring lanes are interleaved in registers.
@@ -117,10 +119,17 @@ def transpose_schedule(stage: Stage, lanes: int, weight: int, streamed: bool) ->
     size = max(p.value.dtype.itemsize for p in stage.puts)
     def steps(nbytes: int) -> int:
         return max(side, min(LONGEST, nbytes // size))
+    if streamed and weight <= INLINE_WEIGHT and side * size == LINE and _whole_lines(stage, axis):
+        return TransposeSchedule(turned[0], side, axis, FAR_LINES * side, turned[0], turned[1])
     if streamed or _rows_collide(stage, turned):
         block, staged = (FAR_BLOCK, FAR_BLOCK) if streamed else (ROW_BLOCK, STAGED_BLOCK)
         return TransposeSchedule(turned[0], side, axis, side, axis, steps(block), steps(staged))
     return TransposeSchedule(turned[0], side, axis, side, axis, max(side, ROW_BLOCK // size), side if weight > INLINE_WEIGHT else 0)
+
+
+def _whole_lines(stage: Stage, axis: str) -> bool:
+    """Whether rows are stored in whole lines: they start where a line does."""
+    return all((factor * p.value.dtype.itemsize) % LINE == 0 for p in stage.puts for name, factor in p.index.terms if name != axis)
 
 
 def interleaved_axis(stage: Stage) -> str:

@@ -110,11 +110,33 @@ def test_rows_that_share_cache_sets_go_through_scratch(rows, columns, staged):
     assert schedule_for(transposing(rows, columns, dt.f32), 64, 32).stages[0].staged == staged
 
 
-@pytest.mark.parametrize("rows,columns", ((4096, 2048), (3000, 3000)))
-@pytest.mark.parametrize("dtype,side", ((dt.f32, 32), (dt.f64, 16)), ids=str)
-def test_transposes_stored_past_the_caches_go_through_small_blocks_of_scratch(rows, columns, dtype, side):
+@pytest.mark.parametrize("rows,columns,dtype,side", ((3000, 3002, dt.f32, 32), (3000, 3002, dt.f64, 16), (4096, 4096, dt.i16, 64)))
+def test_transposes_past_the_caches_whose_rows_are_no_whole_lines_go_through_small_blocks_of_scratch(rows, columns, dtype, side):
     schedule = schedule_for(transposing(rows, columns, dtype), 64, 32)
     assert schedule.streams and (schedule.stages[0].block, schedule.stages[0].staged) == (side, side)
+
+
+@pytest.mark.parametrize("rows,columns", ((4096, 2048), (3000, 3008)))
+@pytest.mark.parametrize("dtype,side", ((dt.f32, 16), (dt.f64, 8)), ids=str)
+def test_transposes_past_the_caches_store_two_lines_of_each_row(rows, columns, dtype, side):
+    schedule = schedule_for(transposing(rows, columns, dtype), 64, 32)
+    assert schedule.stages == (TransposeSchedule("i", side, "j", 2 * side, "i", rows),)
+
+
+@pytest.mark.parametrize("target", machine.runnable_targets())
+@pytest.mark.parametrize("dtype", (dt.f32, dt.f64), ids=str)
+@pytest.mark.parametrize("rows,columns", ((48, 64), (37, 96), (20, 75), (5, 128)))
+def test_tiles_of_two_lines_move_every_element(target, dtype, rows, columns):
+    side, kernel = 64 // dtype.itemsize, transposing(rows, columns, dtype)
+    given, found = through_levels(kernel, Schedule((TransposeSchedule("i", side, "j", 2 * side, "i", rows),), streams=("o0",)), target)
+    np.testing.assert_array_equal(found.reshape(rows, columns), given.reshape(columns, rows).T)
+
+
+def test_lines_are_stored_in_order_and_loaded_by_sixteen_bytes():
+    loops = lower(transposing(64, 64, dt.f32), Schedule((TransposeSchedule("i", 16, "j", 32, "i", 64),), streams=("o0",)))
+    text = emit_module([(loops, [(0, 0), (1, 0)])], get_target("golden-v3")).text
+    assert text.count("load <4 x float>") == 2 * 64 and "load <16 x float>" not in text
+    assert text.count("store <16 x float>") == text.count("!nontemporal") == 2 * 16 and "store <32 x float>" not in text
 
 
 def test_rows_that_are_turned_are_asked_for_in_the_second_cache():

@@ -18,7 +18,8 @@ import numpy as np
 from mlc.tools.bench.machine import Limits, Machine
 
 KIB, MIB = 1 << 10, 1 << 20
-SIZES = tuple(16 * KIB << i for i in range(15))  # to 256 MiB
+# To 256 MiB; in smaller steps where second caches end, and rates fall by half from one of them to the next.
+SIZES = tuple(sorted({16 * KIB << i for i in range(15)} | {round(16 * 2 ** (i / 4)) * 64 * KIB for i in range(9)}))
 WINDOW = 2e-4  # seconds: long beside starting a window, short beside the machine's other work
 FUNCTIONS = ("exp", "tanh", "erf", "log")
 

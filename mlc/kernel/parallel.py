@@ -77,10 +77,11 @@ def _choose(cuts: Sequence[tuple[Axis, int]], seconds: float) -> tuple[Parallel,
     return best, most
 
 
-def dot_block(extent: int, count: int, multiple: int, tile: int, least: float, much: bool) -> int:
+def dot_block(extent: int, count: int, multiple: int, tile: int, least: float, much: bool, fine: bool = False) -> int:
     """Iterations of a block, for some `count` blocks or down to half as many: those that two threads are through with first, then four, then
-    eight. What is left over runs on one thread, after the blocks. The last tile of a block is narrower than the others, but takes as long as
-    `least` iterations. Tiles are code: unless there is `much` to do, one more has to gain a seventh at least. 0 if there are no two blocks."""
+    eight; of those alike the largest, or, if `fine`, the smallest, which even out cores of unequal speed. What is left over runs on one thread,
+    after the blocks. The last tile of a block is narrower than the others, but takes as long as `least` iterations. Tiles are code: unless there
+    is `much` to do, one more has to gain a seventh at least. 0 if there are no two blocks."""
     def cost(some: int) -> float:
         return some // tile * tile + (max(some % tile, least) if some % tile else 0)
 
@@ -93,7 +94,7 @@ def dot_block(extent: int, count: int, multiple: int, tile: int, least: float, m
     shares = [extent // blocks for blocks in range(count, max(count // 2, 1), -1)]
     sizes = {-(-share // multiple) * multiple for share in shares} | {share // tile * tile for share in shares if tile % multiple == 0}
     return min((size for size in sizes if 0 < size < extent), default=0, key=lambda size: (
-        until(size, 2) * weight(size), until(size, 4), until(size, 8), -size))
+        until(size, 2) * weight(size), until(size, 4), until(size, 8), size if fine else -size))
 
 
 def _choose_dot(dot: Dot, plan: object, seconds: float) -> tuple[Parallel, int]:
@@ -101,9 +102,10 @@ def _choose_dot(dot: Dot, plan: object, seconds: float) -> tuple[Parallel, int]:
     block of rows would copy all of it) or streamed past all rows."""
     most, much = min(DOT_BLOCKS, block_count(seconds)), seconds >= MUCH
     (m, rows), (n, columns) = dot.m, dot.n
-    panels = max(2, min(most, columns // (LEAST_COLUMNS if plan.stream else 2 * plan.n)))
+    fine = "b" in plan.pack and plan.group == 1  # a panel by itself is copied, and passes all rows
+    panels = max(2, min(most, columns // (LEAST_COLUMNS if plan.stream else plan.n if fine else 2 * plan.n)))
     # Even blocks of columns are better than whole panels: nothing is left to one thread alone.
-    along = dot_block(columns, panels, dot.panels or plan.width, *((1, 0.0) if plan.stream else (plan.n, 1.75 * plan.width)), much)
+    along = dot_block(columns, panels, dot.panels or plan.width, *((1, 0.0) if plan.stream else (plan.n, 1.75 * plan.width)), much, fine)
     across = 0 if plan.stream or ("b" in plan.pack and along) else dot_block(rows, most, plan.m, plan.m, 0.9 * plan.m, much)
     counts = {(m, across): -(-rows // across) if across else 1, (n, along): -(-columns // along) if along else 1}
     order = [(n, along), (m, across)] if "b" in plan.pack or plan.stream or columns >= rows else [(m, across), (n, along)]

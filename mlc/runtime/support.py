@@ -185,7 +185,7 @@ def call_table(steps: Sequence[tuple], addresses: Callable[[str], int]) -> ctype
 def support_text(target: Target) -> str:
     """The library as LLVM IR text."""
     call = _X86 if target.is_x86 else _AARCH64 if target.arch in ("aarch64", "arm64") else _PLAIN
-    return "declare i64 @llvm.umin.i64(i64, i64)\n" + call + _CALL + threads_ir.text(target.arch)
+    return call + _CALL + threads_ir.text(target.arch)
 
 
 EXPORTS = ("mlc_call", "mlc_poison", *threads_ir.EXPORTS)

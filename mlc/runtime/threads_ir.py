@@ -6,15 +6,16 @@ memory of at least `bytes` bytes that no other thread uses. It is kept, and grow
 `bytes` is a multiple of 64; one more says that the loop is short. Waking a thread takes longer than a short loop, so those share with whoever is
 awake; only after a number of them without anyone, as in a burst of calls, are the sleepers worth waking.
 
-The caller works too. Each thread has its own range of chunks, the same for loops of the same length (so that data stays in
-its core's cache), and takes over those of others when it is through, so a worker that wakes late costs nothing but its
-help. Workers are native threads (no Python in them) that look for work some thousand times and then sleep. Whoever finds
+The caller works too. Each thread has its own range, the same for loops of the same length (so that data stays in its core's
+cache), and takes over from those of others when it is through, so a worker that wakes late, or whose core is shared with other
+machines, costs nothing but its help. Half of what is left in a range is taken at a time: few calls, and little to wait for in the
+end. Workers are native threads (no Python in them) that look for work some thousand times and then sleep. Whoever finds
 the pool taken (another Python thread, a nested loop) does its loop alone: nothing waits, so nothing can deadlock. A forked
 child starts workers of its own at its first loop.
 
-A thread's word in @mlc_words holds a generation in its upper half and the number of its chunks not yet taken in its lower
-one. Taking a chunk is a compare-and-swap, which fails if the loop has changed meanwhile; what describes the loop changes
-only after all its chunks were run.
+A thread's word in @mlc_words holds a generation in its upper half and how much of its range is not yet taken in its lower
+one. Taking some is a compare-and-swap, which fails if the loop has changed meanwhile; what describes the loop changes
+only after all of it was run.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ import sys
 
 EXPORTS = ("mlc_parallel", "mlc_threads_reset", "mlc_wanted", "mlc_started")
 
-CHUNKS_PER_THREAD = 4   # more even out unequal chunks, fewer cost less
 SPINS = 2000            # about 30 us
 PATIENCE = 64           # short loops that run alone before one wakes who sleeps
 MOST_THREADS = 256
@@ -42,7 +42,6 @@ _TEXT = """
 @mlc_fn = internal global ptr null, align 64
 @mlc_ctx = internal global ptr null, align 8
 @mlc_n = internal global i64 0, align 8
-@mlc_pieces = internal global i64 0, align 8
 @mlc_threads = internal global i64 0, align 8
 @mlc_generation = internal global i64 0, align 8
 @mlc_done = internal global i64 0, align 64
@@ -83,15 +82,15 @@ define void @mlc_threads_reset() nounwind {
   ret void
 }
 
-; The first chunk of a thread's range, also that of the thread after the last.
-define internal i64 @mlc_first_chunk(i64 %thread, i64 %threads, i64 %pieces) alwaysinline nounwind {
-  %scaled = mul i64 %thread, %pieces
+; Where a thread's range starts, also that of the thread after the last.
+define internal i64 @mlc_range_start(i64 %thread, i64 %threads, i64 %n) alwaysinline nounwind {
+  %scaled = mul i64 %thread, %n
   %first = udiv i64 %scaled, %threads
   ret i64 %first
 }
 
-; Run chunks, first those of thread %self, until none is left.
-define internal void @mlc_run_chunks(i64 %self) nounwind {
+; Run what is left of the loop, first in the range of thread %self.
+define internal void @mlc_run_ranges(i64 %self) nounwind {
 entry:
   %count = load atomic i64, ptr @mlc_threads monotonic, align 8
   %scratch.at = getelementptr ptr, ptr @mlc_scratch, i64 %self
@@ -121,23 +120,20 @@ take:
   %fn = load atomic ptr, ptr @mlc_fn monotonic, align 8
   %ctx = load atomic ptr, ptr @mlc_ctx monotonic, align 8
   %n = load atomic i64, ptr @mlc_n monotonic, align 8
-  %pieces = load atomic i64, ptr @mlc_pieces monotonic, align 8
   %threads = load atomic i64, ptr @mlc_threads monotonic, align 8
-  %fewer = sub i64 %word, 1
+  %rest = lshr i64 %left, 1
+  %share = sub i64 %left, %rest
+  %fewer = sub i64 %word, %share
   %swap = cmpxchg ptr %word.at, i64 %word, i64 %fewer acq_rel monotonic, align 8
   %taken = extractvalue { i64, i1 } %swap, 1
   br i1 %taken, label %run, label %look
 run:
-  %first = call i64 @mlc_first_chunk(i64 %owner, i64 %threads, i64 %pieces)
-  %last = add i64 %first, %left
-  %chunk = sub i64 %last, 1
-  %lo.scaled = mul i64 %chunk, %n
-  %lo = udiv i64 %lo.scaled, %pieces
-  %hi.scaled = mul i64 %last, %n
-  %hi = udiv i64 %hi.scaled, %pieces
+  %first = call i64 @mlc_range_start(i64 %owner, i64 %threads, i64 %n)
+  %hi = add i64 %first, %left
+  %lo = add i64 %first, %rest
   %scratch = load atomic ptr, ptr %scratch.at monotonic, align 8
   call void %fn(ptr %ctx, i64 %lo, i64 %hi, ptr %scratch)
-  %ran.more = add i64 %ran.now, 1
+  %ran.more = add i64 %ran.now, %share
   br label %look
 finished:
   %some = icmp ne i64 %ran, 0
@@ -173,7 +169,7 @@ spin:
   %work = call i1 @mlc_has_work(ptr %word.at)
   br i1 %work, label %run, label %idle
 run:
-  call void @mlc_run_chunks(i64 %self)
+  call void @mlc_run_ranges(i64 %self)
   br label %awake
 idle:
   PAUSE_CALL
@@ -294,7 +290,8 @@ entry:
   %threads = sext i32 %wanted to i64
   %workers = sub i64 %threads, 1
   %pooled = icmp sgt i64 %workers, 0
-  %splittable = icmp sgt i64 %n, 1
+  %less = sub i64 %n, 2
+  %splittable = icmp ult i64 %less, 4294967294
   %worthwhile = and i1 %pooled, %splittable
   br i1 %worthwhile, label %weigh, label %alone
 weigh:
@@ -325,12 +322,9 @@ start:
   %made = call i64 @mlc_start_workers(i64 %workers)
   br label %publish
 publish:
-  %wanted.chunks = mul i64 %threads, CHUNKS
-  %pieces = call i64 @llvm.umin.i64(i64 %wanted.chunks, i64 %n)
   store atomic ptr %fn, ptr @mlc_fn monotonic, align 8
   store atomic ptr %ctx, ptr @mlc_ctx monotonic, align 8
   store atomic i64 %n, ptr @mlc_n monotonic, align 8
-  store atomic i64 %pieces, ptr @mlc_pieces monotonic, align 8
   store atomic i64 %threads, ptr @mlc_threads monotonic, align 8
   store atomic i64 0, ptr @mlc_done monotonic, align 8
   %previous = load i64, ptr @mlc_generation, align 8
@@ -341,8 +335,8 @@ publish:
 share:
   %t = phi i64 [ 0, %publish ], [ %t.next, %share ]
   %t.next = add i64 %t, 1
-  %from = call i64 @mlc_first_chunk(i64 %t, i64 %threads, i64 %pieces)
-  %to = call i64 @mlc_first_chunk(i64 %t.next, i64 %threads, i64 %pieces)
+  %from = call i64 @mlc_range_start(i64 %t, i64 %threads, i64 %n)
+  %to = call i64 @mlc_range_start(i64 %t.next, i64 %threads, i64 %n)
   %own = sub i64 %to, %from
   %word = or i64 %high, %own
   %word.at = getelementptr [8 x i64], ptr @mlc_words, i64 %t
@@ -367,12 +361,12 @@ wake:
   %unlocked = call i32 @pthread_mutex_unlock(ptr @mlc_mutex)
   br label %work
 work:
-  call void @mlc_run_chunks(i64 0)
+  call void @mlc_run_ranges(i64 0)
   br label %wait
 wait:
   %count = phi i64 [ 0, %work ], [ %count.next, %waiting ]
   %done = load atomic i64, ptr @mlc_done acquire, align 8
-  %complete = icmp eq i64 %done, %pieces
+  %complete = icmp eq i64 %done, %n
   br i1 %complete, label %finish, label %idle
 idle:
   PAUSE_CALL
@@ -392,12 +386,12 @@ finish:
 
 
 def text(arch: str) -> str:
-    """The functions of EXPORTS, without what the support library's module has already: llvm.umin.i64, and `mlc_default_fp()`
-    which sets a thread's floating-point settings."""
+    """The functions of EXPORTS, without what the support library's module has already: `mlc_default_fp()`, which sets a thread's
+    floating-point settings."""
     declaration, call = _PAUSE.get(arch, ("", ""))
     keep = "".join(f"  %fault{number} = call i32 @sigdelset(ptr %mask, i32 {number})\n" for number in _FAULTS)
     replacements = {"PAUSE_DECLARATION": declaration, "PAUSE_CALL": call, "KEEP_FAULTS": keep, "SET_MASK": str(_SET_MASK),
-                    "SPINS": str(SPINS), "MOST_THREADS": str(MOST_THREADS), "WORD_BYTES": str(64 * MOST_THREADS), "CHUNKS": str(CHUNKS_PER_THREAD),
+                    "SPINS": str(SPINS), "MOST_THREADS": str(MOST_THREADS), "WORD_BYTES": str(64 * MOST_THREADS),
                     "PATIENCE": str(PATIENCE)}
     result = _TEXT
     for name, value in replacements.items():

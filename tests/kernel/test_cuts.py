@@ -91,6 +91,17 @@ def test_blocks_of_a_contraction_are_fair_to_two_threads(extent, count, tile, mu
     assert dot_block(extent, count, 16 if tile > 16 else tile, tile, 28.0 if tile > 16 else 0.9 * tile, much) == wanted
 
 
+@pytest.mark.parametrize("transposed,rows,wanted", [(False, 512, 32), (True, 512, 64), (False, 1024, 128)])
+def test_panels_that_are_copied_one_by_one_are_blocks_and_groups_of_them_stay_together(transposed, rows, wanted):
+    g = Builder("product")
+    x, y = g.input("x", *((512, rows) if transposed else (rows, 512))), g.input("y", 512, rows)
+    wanted_type = TensorType((rows, rows), dt.f32)
+    g.set_outputs([g.add("dot_general", (x, y), {"contract": ((0 if transposed else 1,), (0,)), "batch": ((), ())}, wanted_type)])
+    schedule = only(g)
+    assert schedule.stages[0].pack == "b" and schedule.parallel == (("n", wanted),)
+    assert wanted == schedule.stages[0].n if rows == 512 else schedule.stages[0].group > 1
+
+
 # --------------------------------------------------------------------------- sums
 SUMS = [("reduce_sum", (1 << 20,), (0,)), ("reduce_sum", (1000, 1003), (0, 1)), ("reduce_max", (70001, 20), (0,)),
         ("argmax", (1_000_003,), (0,)), ("reduce_sum", (1 << 18, 3), (0,)), ("reduce_sum", (4096, 1024), (0,))]

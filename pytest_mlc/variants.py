@@ -12,7 +12,7 @@ import numpy as np
 from mlc.core import dtype as dt
 from mlc.core import options as opt
 from mlc.core.expr import Expr, topological
-from mlc.loop.ir import Assign, Decl, Fold, For, Stmt, Store, Tile
+from mlc.loop.ir import Assign, Decl, Fold, For, If, Stmt, Store, Tile
 
 # What the loop interpreter is given: more takes it seconds, which count as a hang on a busy machine.
 MOST_STEPS = 5000
@@ -78,6 +78,9 @@ def _steps(body: Sequence[Stmt]) -> int:
                 total += -(-stmt.extent // (stmt.width if stmt.kind == "vector" else 1)) * _steps(stmt.body)
             case Tile():
                 total += stmt.m * -(-stmt.n // stmt.width) * (stmt.depth * _nodes((stmt.a, stmt.b)) + _steps(stmt.body))
+                total += _steps((stmt.beside,)) if stmt.beside else 0
+            case If():
+                total += max(_steps(stmt.body), _steps(stmt.other))
             case Decl():
                 total += _nodes((stmt.init,))
             case Assign():

@@ -31,7 +31,7 @@ def ask(b: Builder, level: int, pointer: str, nbytes: int, distance: int, cache:
     """Ask for `nbytes` some way ahead of a load, into the first or the second cache."""
     b.declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
     for line in range(0, nbytes, LINE):
-        ahead = b.emit(level, f"getelementptr i8, ptr {pointer}, i64 {distance + line}")
+        ahead = b.emit(level, f"getelementptr i8, ptr {pointer}, i64 {distance + line}") if distance + line else pointer
         b.effect(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 {4 - cache}, i32 1)")
 
 

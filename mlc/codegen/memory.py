@@ -20,7 +20,7 @@ from mlc.core import dtype as dt
 from mlc.core.affine import Affine
 from mlc.core.dataclass import replace
 from mlc.core.expr import Expr
-from mlc.loop.ir import Buffer, Store
+from mlc.loop.ir import Ask, Buffer, Store
 
 if TYPE_CHECKING:
     from mlc.codegen.statements import KernelEmitter
@@ -142,6 +142,14 @@ def load(k: KernelEmitter, node: Expr) -> Value:
             text = b.emit(level, f"icmp ne {memory_text(dtype, lanes)} {text}, {splat_text(0, dt.u8, lanes)}")
         found = table[key] = Value(text, dtype, lanes, level)
     return found
+
+
+def ask(k: KernelEmitter, stmt: Ask) -> None:
+    """Ask memory for what lanes would load here."""
+    buffer = k.buffers[stmt.buffer]
+    lanes = k.lane.active if k.lane and stmt.index.coefficient(k.lane.var) else 1
+    pointer, _, _ = _address(k, buffer, stmt.index)
+    ahead.ask(k.b, k.b.level, pointer, lanes * buffer.dtype.itemsize, 0)
 
 
 def _distance(k: KernelEmitter, name: str, index: Affine, size: int) -> int:

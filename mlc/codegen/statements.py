@@ -18,7 +18,7 @@ from mlc.core import expr as ex
 from mlc.core.affine import Affine
 from mlc.core.errors import CodegenError
 from mlc.core.expr import Expr
-from mlc.loop.ir import Assign, Decl, Fold, For, If, LoopKernel, Stmt, Store, Tile, statement_roots, walk
+from mlc.loop.ir import Ask, Assign, Decl, Fold, For, If, LoopKernel, Stmt, Store, Tile, statement_roots, walk
 
 # LLVM's time for a basic block grows faster than its size: larger unrolled loops are emitted as loops.
 UNROLL_LIMIT = 1000
@@ -219,6 +219,8 @@ class KernelEmitter:
                 self._for(stmt)
             elif isinstance(stmt, If):
                 self._choose(stmt)
+            elif isinstance(stmt, Ask):
+                memory.ask(self, stmt)
             elif isinstance(stmt, Fold):
                 for name in stmt.targets:
                     hidden.setdefault(name, self.env.get(name))
@@ -298,11 +300,13 @@ class KernelEmitter:
     def _choose(self, stmt: If) -> None:
         dirty = dict(self.dirty)
 
-        def way(body: Iterable[Stmt], stored: Iterable[str]) -> None:
-            self._stores_within(stored)
+        def way(body: Sequence[Stmt]) -> None:
+            self._stores_within(self.effects(stmt)[1])
+            # What is loaded may be out of bounds where the other way is taken.
+            roots = [root for s in walk(tuple(body)) for root in statement_roots(s)]
+            self.dirty.update((e.attr[0], self.b.level) for e in ex.topological(roots) if e.op == "load")
             self.body(body)
-        self.b.choose(self.value(stmt.condition).text, [
-            lambda: way(stmt.body, self.effects(stmt)[1]), lambda: way(stmt.other, self.effects(stmt)[1])])
+        self.b.choose(self.value(stmt.condition).text, [lambda: way(stmt.body), lambda: way(stmt.other)])
         self.dirty = dirty
 
     def _stores_within(self, names: Iterable[str]) -> None:
@@ -431,7 +435,7 @@ def _cost(body: Iterable[Stmt]) -> int:
             total += _cost(stmt.body) + _cost(stmt.other)
         elif isinstance(stmt, Tile):
             columns = -(-stmt.n // stmt.width)
-            total += stmt.m * columns * (2 + _cost(stmt.body))
+            total += stmt.m * columns * (2 + _cost(stmt.body)) + (_cost((stmt.beside,)) if stmt.beside else 0)
         elif isinstance(stmt, Fold):
             total += 6 * len(ex.topological(stmt.combine))
         else:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mlc.codegen.builder import Value, type_text
 from mlc.codegen.instructions import instruction, splat
 from mlc.codegen.lanes import Index, Lane, last_lanes
 from mlc.core import dtype as dt
-from mlc.loop.ir import Tile
+from mlc.loop.ir import For, Tile
 
 if TYPE_CHECKING:
     from mlc.codegen.statements import KernelEmitter
@@ -38,19 +39,23 @@ def emit_tile(k: KernelEmitter, s: Tile) -> None:
     for (_, j), name in zip(cells, names):
         k.env[name] = k.b.constant(0, s.dtype, columns[j][1].lanes)
 
-    unroll = 1 if len(cells) >= ENOUGH else UNROLL
+    between = s.depth // s.beside.extent if s.beside else 0  # steps between two iterations of what runs beside
+    unroll = 1 if len(cells) >= ENOUGH or between % UNROLL else UNROLL
 
     def step(offset: int, base: Index | None) -> None:
         k.indices[s.k] = Index(base.value if base else None, offset, unroll if base else 1)
         _step(k, s, columns)
 
+    def body() -> None:
+        base = k.indices[s.k]
+        for offset in range(unroll):
+            step(offset, base)
+
     rounds = s.depth // unroll if s.depth > UNROLL + 1 else 0
     done = k.number(rounds * unroll, "depth", s.name)
-    if rounds:
-        def body() -> None:
-            base = k.indices[s.k]
-            for offset in range(unroll):
-                step(offset, base)
+    if s.beside:
+        _beside(k, s.beside, s.k, between, unroll, names, body)
+    elif rounds:
         k.loop(s.k, "0", done, unroll, names, (), body)
         for i in range(s.depth % unroll):
             step(i, Index(Value(done, dt.i64, 1, 0)))
@@ -65,6 +70,19 @@ def emit_tile(k: KernelEmitter, s: Tile) -> None:
         k.body(s.body)
         k.lane = None
     k.restore_indices(outer)
+
+
+def _beside(k: KernelEmitter, other: For, var: str, between: int, unroll: int, names: list[str], body: Callable[[], None]) -> None:
+    """The k loop, in pieces, before each of which the other loop runs once."""
+    count, level = k.number(between, "between", other.var), k.b.level + 1
+
+    def piece() -> None:
+        k.body(other.body)
+        first = k.b.emit(level, f"mul nuw nsw i64 {k.indices[other.var].value.text}, {count}")
+        k.loop(var, first, k.b.emit(level, f"add nuw nsw i64 {first}, {count}"), unroll, names, (), body)
+    outer = k.indices.get(other.var)
+    k.loop(other.var, "0", k.number(other.extent, "extent", other.var), 1, names, k.effects(other)[1], piece)
+    k.restore_indices({other.var: outer})
 
 
 def _step(k: KernelEmitter, s: Tile, columns: list[tuple[int, Lane]]) -> None:

@@ -102,11 +102,13 @@ def _choose_dot(dot: Dot, plan: object, seconds: float) -> tuple[Parallel, int]:
     block of rows would copy all of it) or streamed past all rows."""
     most, much = min(DOT_BLOCKS, block_count(seconds)), seconds >= MUCH
     (m, rows), (n, columns) = dot.m, dot.n
-    fine = "b" in plan.pack and plan.group == 1  # a panel by itself is copied, and passes all rows
-    panels = max(2, min(most, columns // (LEAST_COLUMNS if plan.stream else plan.n if fine else 2 * plan.n)))
+    fine = "b" in plan.pack and plan.group == 1 and not plan.beside  # a panel by itself is copied, and passes all rows
+    least = LEAST_COLUMNS if plan.stream else plan.n * (1 if fine else 4 if plan.beside else 2)
+    panels = max(2, min(most, columns // least))
     # Even blocks of columns are better than whole panels: nothing is left to one thread alone.
-    along = dot_block(columns, panels, dot.panels or plan.width, *((1, 0.0) if plan.stream else (plan.n, 1.75 * plan.width)), much, fine)
-    across = 0 if plan.stream or ("b" in plan.pack and along) else dot_block(rows, most, plan.m, plan.m, 0.9 * plan.m, much)
+    multiple = 2 * plan.n if plan.beside else dot.panels or plan.width
+    along = dot_block(columns, panels, multiple, *((1, 0.0) if plan.stream else (plan.n, 1.75 * plan.width)), much, fine)
+    across = 0 if plan.stream or (("b" in plan.pack or plan.beside) and along) else dot_block(rows, most, plan.m, plan.m, 0.9 * plan.m, much)
     counts = {(m, across): -(-rows // across) if across else 1, (n, along): -(-columns // along) if along else 1}
     order = [(n, along), (m, across)] if "b" in plan.pack or plan.stream or columns >= rows else [(m, across), (n, along)]
     best = next((cut for cut in order if counts[cut] >= DOT_BLOCKS // 4), max(order, key=counts.__getitem__))

@@ -28,6 +28,8 @@ DOT_CHUNK = 1024
 LIGHT_EPILOGUE = 6
 # From so many bytes on, a right operand that many rows use is copied panel by panel: its rows lie on too many pages.
 PACK_BYTES, PACK_ROWS, PACK_ROWS_ALIASED = 1 << 20, 256, 24
+# Among so many columns there are panels enough that one is copied beside another. Where more tiles pass a panel its copying takes little time.
+BESIDE_COLUMNS, BESIDE_TILES = 256, 32
 # So much of a panel stays in L1, and of a matrix in L2.
 L1_BYTES, L2_BYTES, L2_SETS, LINE = 32 * 1024, 1 << 20, 1024, 64
 # Cycles that a step of k waits for its line of a, where each has another and all of them are more than L1.
@@ -48,7 +50,7 @@ class TileSchedule:
     it stores what follows from them. `stream` > 0: no tile, but sums of m rows and n columns in scratch, to which so many steps of k
     are added a pass, so that b is read once and in order. `parts`: words of several steps of k are multiplied, see `mlc.kernel.words`.
     `rest`: the rows of tiles in a last panel of at most so many columns. `group`: so many panels are copied at once, at most, so that
-    rows of a that come from beyond L2, or are copied, pass less often.
+    rows of a that come from beyond L2, or are copied, pass less often. `beside`: panels are copied while others are multiplied.
     """
 
     m: int
@@ -60,6 +62,7 @@ class TileSchedule:
     parts: tuple[DType, ...] = ()
     rest: tuple[int, ...] = ()
     group: int = 1
+    beside: bool = False
 
     def text(self) -> str:
         rest = " rest m:{} n:{}".format(*self.rest) if self.rest else ""
@@ -67,7 +70,7 @@ class TileSchedule:
         found += [f"stream {self.stream}"] if self.stream else []
         found += [f"pack {self.pack}"] if self.pack else []
         found += [f"group {self.group}"] if self.group > 1 else []
-        found += ["staged"] * self.staged
+        found += ["beside"] * self.beside + ["staged"] * self.staged
         return " ".join(found + [f"parts {' '.join(p.name for p in self.parts)}"] * bool(self.parts))
 
 
@@ -90,9 +93,10 @@ def read_tile(reader: Reader) -> TileSchedule:
     stream = reader.integer() if reader.accept("stream") else 0
     pack = reader.take("name") if reader.accept("pack") else ""
     group = reader.integer() if reader.accept("group") else 1
+    beside = reader.accept("beside")
     staged = reader.accept("staged")
     parts = tuple(parse_dtype(reader.take("name")) for _ in "ab") if reader.accept("parts") else ()
-    return TileSchedule(m, n, width, stream, pack, staged, parts, rest, group)
+    return TileSchedule(m, n, width, stream, pack, staged, parts, rest, group, beside)
 
 
 def expect_steps(reader: Reader, steps: int) -> None:
@@ -119,6 +123,20 @@ def _rows_collide(dot: Dot) -> bool:
     return dot.k[1] > L2_BYTES // LINE // max(1, math.gcd(apart // LINE, L2_SETS))
 
 
+def _stays(dot: Dot) -> bool:
+    """Whether rows of a (of a chunk of k) are in L2 when they pass the next panel."""
+    return dot.m[1] * dot_chunk(dot.k[1]) * dot.dtype.itemsize <= L2_BYTES
+
+
+def _beside(dot: Dot, m: int, n: int, pack: str) -> bool:
+    """Whether tiles see to the next panel of b: copy it, if they read it row by row, or ask for it, if it lies in panels."""
+    (_, rows), (name, columns), (_, depth) = dot.m, dot.n, dot.k
+    if not 2 <= rows // m <= BESIDE_TILES or columns < 4 * n or not _stays(dot):
+        return False
+    straight = all(e.attr[1].coefficient(name) in (0, 1) for e in _loads(dot.b))
+    return pack == "b" and straight if not dot.panels else not pack and columns * depth * dot.dtype.itemsize >= PACK_BYTES
+
+
 def _packs(dot: Dot) -> str:
     """What has to be copied (no tile could read it) or had better be."""
     (_, rows), (name, columns), (_, depth) = dot.m, dot.n, dot.k
@@ -126,7 +144,8 @@ def _packs(dot: Dot) -> str:
     if rows > 1 and columns > 64 and any(e.args for e in ex.topological([dot.a])):
         pack += "a"  # each row is read for every panel of columns: convert it once
     total = columns * depth * max(dot.b.dtype.itemsize, 1)
-    large = not dot.panels and total >= PACK_BYTES and (rows >= PACK_ROWS or (rows >= PACK_ROWS_ALIASED and _rows_collide(dot)))
+    many = rows >= PACK_ROWS or (rows >= PACK_ROWS_ALIASED and (_rows_collide(dot) or (_stays(dot) and columns >= BESIDE_COLUMNS)))
+    large = not dot.panels and total >= PACK_BYTES and many
     computed = rows >= 32 and any(e.args for e in ex.topological([dot.b]))
     if large or computed or any(e.attr[1].coefficient(name) not in (0, 1) for e in _loads(dot.b)):
         pack += "b"
@@ -173,9 +192,8 @@ def _rest_rows(dot: Dot, m: int, n: int, width: int, registers: int, packed: boo
 
 def _group(dot: Dot, n: int, pack: str) -> int:
     """How many panels are copied at once: several where rows come from beyond L2, or are copied too."""
-    (_, rows), (_, columns), (_, depth) = dot.m, dot.n, dot.k
-    size = dot.dtype.itemsize
-    if "b" not in pack or ("a" not in pack and rows * depth * size <= L2_BYTES):
+    (_, columns), (_, depth), size = dot.n, dot.k, dot.dtype.itemsize
+    if "b" not in pack or ("a" not in pack and _stays(dot)):
         return 1
     return max(1, min(MOST_GROUPED, columns // n, GROUP_BYTES // (n * depth * size)))
 
@@ -239,7 +257,8 @@ def tile_schedule(dot: Dot, vector_bytes: int, registers: int, words: Collection
     m, n = _best_tile(dot, width, registers, "b" in pack)
     staged = depth > DOT_CHUNK or (heavy and m * -(-n // width) > 2)
     rest = _rest_rows(dot, m, n, width, registers, "b" in pack or dot.panels > 0)
-    return TileSchedule(m, n, width, 0, pack, staged, rest=(rest, columns % n) if rest != m else (), group=_group(dot, n, pack))
+    return TileSchedule(m, n, width, 0, pack, staged, rest=(rest, columns % n) if rest != m else (), group=_group(dot, n, pack),
+                        beside=_beside(dot, m, n, pack))
 
 
 def _best_tile(dot: Dot, width: int, registers: int, packed: bool, free: bool = False) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from mlc.core import scalar_eval
 from mlc.core.affine import Affine
 from mlc.core.dtype import DType
 from mlc.core.expr import Expr
-from mlc.loop.ir import Assign, Decl, Fold, For, If, LoopKernel, Stmt, Store, Tile
+from mlc.loop.ir import Ask, Assign, Decl, Fold, For, If, LoopKernel, Stmt, Store, Tile
 
 # So many k steps of a tile have their operands evaluated at once; nothing a tile reads changes while it runs.
 _TILE_CHUNK = 256
@@ -179,7 +179,13 @@ class _Machine:
             self.variables[name] = _spread(value, 1)
 
     def tile(self, tile: Tile) -> None:
-        total = self.contract(tile)
+        beside = (tile.beside,) if tile.beside else ()
+        if self.reverse_parallel:  # what runs beside the sums is in no order with them
+            total = self.contract(tile)
+            self.body(beside)
+        else:
+            self.body(beside)
+            total = self.contract(tile)
         for row in range(tile.m):
             self.indices[tile.r] = row
 
@@ -239,4 +245,4 @@ def _spread(value: np.ndarray, lanes: int) -> np.ndarray:
 
 
 _RUN = {For: _Machine.loop, Decl: _Machine.declare, Assign: _Machine.assign, Store: _Machine.store,
-        If: _Machine.choose, Fold: _Machine.fold, Tile: _Machine.tile}
+        Ask: lambda machine, stmt: None, If: _Machine.choose, Fold: _Machine.fold, Tile: _Machine.tile}

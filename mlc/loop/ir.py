@@ -15,6 +15,7 @@ leaves here are `const`, `index` (a loop variable as i64), `load` (attr: (buffer
     Assign    sets variables, all right-hand sides read before any is written. Inside a vector loop a variable with
               `width` lanes is assigned per lane, under the mask.
     Store     buffer[index] = value, converted to nothing: dtypes must be equal.
+    Ask       asks memory for buffer[index] ahead of its use. It changes nothing, and may ask for what is not there.
     If        runs `body` if the condition (a bool of one lane) is true, else `other`; neither assigns variables from outside. Not in vector loops.
     Fold      combines the lanes of vector variables `sources` into scalar variables `targets` (which it declares):
               while more than one lane is left, lanes [0, h) are `a`, lanes [h, 2h) are `b`, and combine(a, b) has h lanes.
@@ -26,7 +27,8 @@ leaves here are `const`, `index` (a loop variable as i64), `load` (attr: (buffer
               are multiplied and added first, by one fma, then the lower ones. `normal` says that no part and no sum on the way is
               subnormal, so that instructions which flush those may be used. `a` is an expression over index(r), index(k) and outer
               variables, `b` over index(k), index(c); `b` loads are contiguous in c. Then `body` (Decl and Store statements) runs for every
-              (r, c), as in `unroll r { vector(width) c { ... } }`, where var(name) is acc[r, c].
+              (r, c), as in `unroll r { vector(width) c { ... } }`, where var(name) is acc[r, c]. `beside` is a serial loop that runs
+              meanwhile, an iteration every depth / extent steps: it stores to scratch what the tile neither loads nor stores.
 
 bool is stored as a byte 0 or 1. f16/bf16 are stored in 2 bytes; every instruction on them rounds (see `mlc.core.expr`).
 """
@@ -93,6 +95,12 @@ class Store:
 
 
 @dataclass(frozen=True)
+class Ask:
+    buffer: str
+    index: Affine
+
+
+@dataclass(frozen=True)
 class If:
     condition: Expr
     body: tuple[Stmt, ...]
@@ -122,9 +130,10 @@ class Tile:
     body: tuple[Stmt, ...]
     parts: tuple[DType, ...] = ()
     normal: bool = False
+    beside: For | None = None
 
 
-Stmt = For | Decl | Assign | Store | If | Fold | Tile
+Stmt = For | Decl | Assign | Store | Ask | If | Fold | Tile
 
 
 @dataclass(frozen=True)
@@ -182,3 +191,5 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
             todo.extend(reversed(stmt.other))
         if isinstance(stmt, (For, Tile, If)):
             todo.extend(reversed(stmt.body))
+        if isinstance(stmt, Tile) and stmt.beside:
+            todo.append(stmt.beside)

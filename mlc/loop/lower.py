@@ -20,6 +20,7 @@ from mlc.kernel.schedule import Schedule, StageSchedule, additions, chunk_steps
 from mlc.kernel.tiling import TileSchedule
 from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Stmt, Store
 from mlc.loop.lower_attention import AttentionLoops
+from mlc.loop.lower_beside import BesideLoops
 from mlc.loop.lower_dot import DotLoops
 from mlc.loop.lower_plain import Swept, Transposed
 from mlc.loop.lower_words import WordLoops, look
@@ -197,7 +198,7 @@ class _Lowering:
 
     # ----------------------------------------------------------------- contraction
     def dot(self, dot: Dot, plan: TileSchedule) -> list[Stmt]:
-        loops = (WordLoops if plan.parts else DotLoops)(dot, plan, self.fresh, self.buffer_name)
+        loops = (WordLoops if plan.parts else BesideLoops if plan.beside else DotLoops)(dot, plan, self.fresh, self.buffer_name)
         self.scratch.extend(loops.scratch)
         return loops.run()
 

@@ -47,6 +47,7 @@ class DotLoops:
         self.part = self._buffer("part", m * n) if plan.stream and self.deep else self.sums
         self.left = self._buffer("a", max(m, tall) * self.depth) if "a" in plan.pack and not plan.parts else ""
         self.right = self._buffer("b", self.depth * n * self.group) if "b" in plan.pack and not plan.parts else ""
+        self.held = self.depth  # steps of k of a panel that is copied
 
     def _buffer(self, name: str, size: int, dtype: DType | None = None) -> str:
         self.scratch.append(Buffer(self.buffer_name(name), dtype or self.dtype, size, "scratch"))
@@ -78,11 +79,11 @@ class DotLoops:
         zero = ex.const(0, self.dot.dtype)
         return self._lanes("z", size, lambda z: [Store(buffer, z, zero)], self.plan.width * WIDE)
 
-    def _finish(self, rows: Span, columns: Span) -> list[Stmt]:
-        """Store what follows from the sums in scratch."""
+    def _finish(self, rows: Span, columns: Span, first: Affine | int = 0) -> list[Stmt]:
+        """Store what follows from the sums in scratch, from `first` on."""
         def at(row: Affine, width: int) -> For:
             def body(c: Affine) -> list[Stmt]:
-                total = self._load(self.sums, row * columns[1] + c)
+                total = self._load(self.sums, row * columns[1] + c + first)
                 return [Decl(self.dot.name, self.dot.dtype, width, ex.convert(total, self.dot.dtype)), *self._stores(rows[0] + row, columns[0] + c)]
             return self._lanes("c", columns[1], body, width)
         width = self.plan.width // WIDE if self.plan.stream else self.plan.width * WIDE  # two vectors: streams have four a lane loop
@@ -106,13 +107,18 @@ class DotLoops:
         """body(columns within the group) for its panels."""
         return self._blocks("np", columns[1], self.plan.n, body) if columns[1] > self.plan.n else body((Affine(), columns[1]))
 
-    def _pack_right(self, columns: Span) -> list[Stmt]:
-        """Panels of b, each contiguous: element (k, c) at k * n + c. Where b is contiguous along k, tiles of it are turned in registers."""
+    def _copied_row(self, step: Affine, panel: Span, place: Affine, across: Span, width: int, start: Affine | int = 0) -> For:
+        """Some columns of a row of a panel, of which steps from `start` on are copied from column `place` of the buffer on."""
+        def store(c: Affine) -> list[Stmt]:
+            (value,) = self._right(panel, step + start, across[0] + c)
+            return [Store(self.right, place * self.held + step * panel[1] + across[0] + c, value)]
+        return self._lanes("c", across[1], store, width)
+
+    def _pack_right(self, columns: Span, start: Affine | int = 0) -> list[Stmt]:
+        """Panels of b (from step `start` on), each contiguous: element (k, c) at k * n + c. Where b is contiguous along k, tiles of it are turned
+        in registers."""
         def row(k: Affine, panel: Span, across: Span, width: int) -> For:
-            def store(c: Affine) -> list[Stmt]:
-                (value,) = self._right((columns[0] + panel[0], panel[1]), k, across[0] + c)
-                return [Store(self.right, panel[0] * self.depth + k * panel[1] + across[0] + c, value)]
-            return self._lanes("c", across[1], store, width)
+            return self._copied_row(k, (columns[0] + panel[0], panel[1]), panel[0], across, width, start)
 
         def turned(steps: Span, panel: Span, across: Span) -> list[Stmt]:
             k = self.fresh("k")
@@ -122,7 +128,7 @@ class DotLoops:
             return self._each_panel(columns, lambda panel: self._blocks("cb", panel[1], side, lambda across: self._blocks(
                 "kb", self.depth, side, lambda steps: turned(steps, panel, across))))
         k, width = self.fresh("k"), self.plan.width * WIDE
-        return [For(k, self.depth, tuple(self._each_panel(columns, lambda panel: [row(along(k), panel, (Affine(), panel[1]), width)])))]
+        return [For(k, self.held, tuple(self._each_panel(columns, lambda panel: [row(along(k), panel, (Affine(), panel[1]), width)])))]
 
     def _turned(self, operand: Expr, inner: str, outer: str) -> bool:
         """Whether an operand is contiguous along the axis that is the outer one of its copy."""
@@ -147,10 +153,11 @@ class DotLoops:
         return row((Affine(), self.depth), self.plan.width * WIDE, "serial")
 
     def _operands(self, rows: Span, columns: Span, start: Affine, place: Affine) -> tuple[Expr, Expr]:
-        """a(r, k) and b(k, c) of a tile, from step `start` on; columns are copied from `place` on."""
+        """a(r, k) and b(k, c) of a tile, from step `start` on (of b that of what is held, if that is not all); columns are copied from `place` on."""
         r, c, k = along("r"), along("c"), start + along("k")
+        inside = k if self.held == self.depth else along("k")
         (a,) = [self._load(self.left, r * self.depth + k)] if self.left else rebase([self.dot.a], {self.m: rows[0] + r, self.k: k})
-        (b,) = [self._load(self.right, place * self.depth + k * columns[1] + c)] if self.right else self._right(columns, k, c)
+        (b,) = [self._load(self.right, place * self.held + inside * columns[1] + c)] if self.right else self._right(columns, k, c)
         return a, b
 
     def _right(self, columns: Span, k: Affine, c: Affine) -> list[Expr]:
@@ -164,21 +171,28 @@ class DotLoops:
         first = index.substitute({self.k: Affine(), self.n: columns[0]})
         return load(name, dtype, first * self.depth + k * columns[1] + c)
 
-    def _tile(self, rows: Span, columns: Span, place: Affine) -> list[Stmt]:
-        def part(name: str, start: Affine, steps: int, body: list[Stmt]) -> Tile:
-            a, b = self._operands(rows, columns, start, place)
-            return Tile(name, self.dot.dtype, "r", rows[1], "c", columns[1], "k", steps, self.plan.width, a, b, tuple(body))
+    def _part(self, name: str, rows: Span, columns: Span, place: Affine, steps: Span, body: list[Stmt], beside: For | None = None) -> Tile:
+        """A register tile of some steps of k."""
+        a, b = self._operands(rows, columns, steps[0], place)
+        return Tile(name, self.dot.dtype, "r", rows[1], "c", columns[1], "k", steps[1], self.plan.width, a, b, tuple(body), beside=beside)
 
+    def _chunk(self, name: str, rows: Span, columns: Span, place: Affine, steps: Span, first: Affine, beside: For | None = None) -> Tile:
+        """A register tile whose sums are added to those in scratch, from `first` on."""
+        at = first + along("r", columns[1]) + along("c")
+        total = ex.make("add", self.dot.dtype, (self._load(self.sums, at), ex.var(name, self.dot.dtype)))
+        return self._part(name, rows, columns, place, steps, [Store(self.sums, at, total)], beside)
+
+    def _tile(self, rows: Span, columns: Span, place: Affine, beside: For | None = None) -> list[Stmt]:
+        whole = (Affine(), self.depth)
         if not self.sums:
-            return [part(self.dot.name, Affine(), self.depth, self._stores(rows[0] + along("r"), columns[0] + along("c")))]
+            return [self._part(self.dot.name, rows, columns, place, whole, self._stores(rows[0] + along("r"), columns[0] + along("c")), beside)]
         name = self.fresh(self.dot.name + ".p")
-        at, new = along("r", columns[1]) + along("c"), ex.var(name, self.dot.dtype)
         if not self.deep:
-            found = [part(name, Affine(), self.depth, [Store(self.sums, at, new)])]
+            body: list[Stmt] = [Store(self.sums, along("r", columns[1]) + along("c"), ex.var(name, self.dot.dtype))]
+            found: list[Stmt] = [self._part(name, rows, columns, place, whole, body, beside)]
         else:
-            total = ex.make("add", self.dot.dtype, (self._load(self.sums, at), new))
             found = [self._zero(self.sums, rows[1] * columns[1])]
-            found += self._blocks("kt", self.depth, self.chunk, lambda span: [part(name, span[0], span[1], [Store(self.sums, at, total)])])
+            found += self._blocks("kt", self.depth, self.chunk, lambda steps: [self._chunk(name, rows, columns, place, steps, Affine())])
         return found + self._finish(rows, columns)
 
     # ----------------------------------------------------------------- few rows

@@ -14,11 +14,13 @@ from mlc.core.dtype import DType
 from mlc.core.expr import Expr, topological
 from mlc.loop.ir import Decl, Fold, For, If, LoopKernel, Stmt, Store, Tile, statement_roots
 
+Limit = tuple[str, int, int]
+
 
 @dataclass(frozen=True)
 class Loop:
     """One loop of a path. `at` is its position among the statements of the body around it; two loops of a kernel are the
-    same one if their `id` is."""
+    same one if their `id` is. `limits`: of a way of a choice, what its condition says of loop variables, any of these: (variable, least, beyond)."""
 
     id: int
     at: int
@@ -26,6 +28,7 @@ class Loop:
     extent: int
     kind: str
     width: int
+    limits: tuple[Limit, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,8 @@ class Site:
 
     @property
     def live(self) -> bool:
-        """Whether it is ever executed: no loop around it is empty."""
-        return all(loop.extent > 0 for loop in self.loops)
+        """Whether it is ever executed: no loop around it is empty, and no choice always goes another way."""
+        return bool(self.regions)
 
     @property
     def vector(self) -> Loop | None:
@@ -61,6 +64,14 @@ class Site:
     @property
     def extents(self) -> dict[str, int]:
         return {loop.var: loop.extent for loop in self.loops}
+
+    @property
+    def regions(self) -> list[dict[str, tuple[int, int]]]:
+        """Where loop variables run here, choices on the way included: (least, beyond) of each, for some regions that cover all."""
+        found = [{loop.var: (0, loop.extent) for loop in self.loops}]
+        for limits in [loop.limits for loop in self.loops if loop.limits]:
+            found = [{**region, name: (max(low, region[name][0]), min(end, region[name][1]))} for region in found for name, low, end in limits]
+        return [region for region in found if all(low < end for low, end in region.values())]
 
 
 @dataclass(frozen=True)
@@ -78,7 +89,8 @@ class Access:
 
 
 def all_sites(kernel: LoopKernel) -> list[Site]:
-    """Every statement, in program order; a tile gives three: operand a, operand b, then its own (no roots), before its body's."""
+    """Every statement, in program order; a tile gives three, its own (no roots), operand a and operand b, before those of what runs beside and
+    of its body."""
     return list(_Walk(kernel).body(kernel.body, (), {}))
 
 
@@ -87,9 +99,9 @@ class _Walk:
         self.kernel = kernel
         self.loops = 0
 
-    def loop(self, at: int, var: str, extent: int, kind: str, width: int = 1) -> Loop:
+    def loop(self, at: int, var: str, extent: int, kind: str, width: int = 1, limits: tuple[Limit, ...] = ()) -> Loop:
         self.loops += 1
-        return Loop(self.loops, at, var, extent, kind, width)
+        return Loop(self.loops, at, var, extent, kind, width, limits)
 
     def site(self, stmt: Stmt, roots: tuple[Expr, ...], loops: tuple[Loop, ...], at: int, scope: dict[str, Variable], part: str = "") -> Site:
         path = "/".join([f"{loop.kind} {loop.var}" for loop in loops] + [f"{at}:{type(stmt).__name__}{part and '.' + part}"])
@@ -107,7 +119,8 @@ class _Walk:
                 yield from self.body(stmt.body, (*loops, inner), scope)
             elif isinstance(stmt, If):
                 for kind, way in (("then", stmt.body), ("else", stmt.other)):
-                    yield from self.body(way, (*loops, self.loop(at, "", 1, kind)), scope)
+                    inner = self.loop(at, "", 1, kind, 1, _limits(stmt.condition, kind == "then", {loop.var: loop.extent for loop in loops}))
+                    yield from self.body(way, (*loops, inner), scope)
             elif isinstance(stmt, Decl):
                 scope[stmt.name] = Variable(stmt.dtype, stmt.lanes, len(loops))
             elif isinstance(stmt, Fold):
@@ -124,8 +137,21 @@ class _Walk:
         yield self.site(tile, (tile.a,), left, 0, scope, "a")
         right = (*loops, once, self.loop(-1, *steps, "serial"), self.loop(0, tile.c, tile.n, "vector", tile.width))
         yield self.site(tile, (tile.b,), right, 0, scope, "b")
+        if tile.beside:
+            yield from self.body((tile.beside,), (*loops, once, self.loop(-3, "", 1, "beside")), scope)
         inner = (*loops, once, self.loop(0, *rows, "unroll"), self.loop(0, tile.c, tile.n, "vector", tile.width))
         yield from self.body(tile.body, inner, scope | {tile.name: Variable(tile.dtype, tile.width, len(inner))})
+
+
+def _limits(condition: Expr, holds: bool, extents: dict[str, int]) -> tuple[Limit, ...]:
+    """What `i < constant`, or one of two such, says of loop variables where it holds, or where it does not; () if nothing."""
+    if condition.op == "or" and holds:
+        both = [_limits(part, True, extents) for part in condition.args]
+        return both[0] + both[1] if all(both) else ()
+    if condition.op != "lt" or [e.op for e in condition.args] != ["index", "const"] or condition.args[0].attr not in extents:
+        return ()
+    name, bound = (e.attr for e in condition.args)
+    return ((name, 0, bound) if holds else (name, bound, extents[name]),)
 
 
 def accesses(sites: list[Site]) -> list[Access]:

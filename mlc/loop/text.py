@@ -17,7 +17,8 @@
     }
 
 Expressions are written as in `mlc.core.expr_text`; instructions are numbered afresh for each statement, in whose lines above it they
-stand. A tile reads `tile %acc: f32 r:8 c:48 k:784 vector(16) { %acc += a * b } then { body }`, a choice `if %a { .. } else { .. }`.
+stand. A tile reads `tile %acc: f32 r:8 c:48 k:784 vector(16) { %acc += a * b } then { body }`, a choice `if %a { .. } else { .. }`; before
+the word `then` may stand a loop, as `beside o in 49 { .. }`. `ask %x[16*i]` asks ahead.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from mlc.core.expr_text import (
     format_streams,
 )
 from mlc.core.text import Reader
-from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, If, LoopKernel, Stmt, Store, Tile, statement_roots
+from mlc.loop.ir import Ask, Assign, Buffer, Decl, Fold, For, If, LoopKernel, Stmt, Store, Tile, statement_roots
 
 _KINDS = {"serial": "for", "parallel": "parallel", "vector": "vector", "unroll": "unroll"}
 _WORDS = {word: kind for kind, word in _KINDS.items()}
@@ -79,6 +80,8 @@ class _Printer(ExprPrinter):
                 self.lines.append(indent + "} else {")
                 self.body(stmt.other, indent + "  ", scope)
                 self.lines.append(indent + "}")
+            elif isinstance(stmt, Ask):
+                self.lines.append(f"{indent}ask {format_access(stmt.buffer, stmt.index)}")
             elif isinstance(stmt, Tile):
                 self.tile(stmt, indent, scope)
             elif isinstance(stmt, Fold):
@@ -110,6 +113,9 @@ class _Printer(ExprPrinter):
         sizes = " ".join(f"{checked_name(var)}:{size}" for var, size in ((stmt.r, stmt.m), (stmt.c, stmt.n), (stmt.k, stmt.depth)))
         self.lines.append(f"{indent}tile %{checked_name(stmt.name)}: {stmt.dtype} {sizes} vector({stmt.width}){parts} {{")
         self.product(stmt.name, stmt.dtype, (stmt.a, stmt.b), indent, scope)
+        if stmt.beside:
+            self.lines.append(f"{indent}}} beside {checked_name(stmt.beside.var)} in {stmt.beside.extent} {{")
+            self.body(stmt.beside.body, indent + "  ", scope)
         self.lines.append(indent + "} then {")
         self.body(stmt.body, indent + "  ", scope | {stmt.name: stmt.dtype})
         self.lines.append(indent + "}")
@@ -172,14 +178,13 @@ class _Parser(ExprReader):
         r = self.reader
         if r.peek() in _WORDS:
             kind = _WORDS[r.next()]
-            width = self.number_in_parens() if r.peek() == "(" else 1
-            var = r.take("name")
-            r.expect("in")
-            return For(var, r.integer(), self.body(scope), kind, width)
+            return self.loop(kind, self.number_in_parens() if r.peek() == "(" else 1, scope)
         if r.accept("tile"):
             return self.tile(scope)
         if r.accept("fold"):
             return self.fold(scope)
+        if r.accept("ask"):
+            return Ask(self.value(), self.index())
         named = self.instructions(scope)
         if r.accept("if"):
             condition, = self.roots([dt.bool_], named, scope)
@@ -198,6 +203,11 @@ class _Parser(ExprReader):
             names.append(self.value())
         r.expect("=")
         return Assign(tuple(names), self.roots([scope.get(n) for n in names], named, scope))
+
+    def loop(self, kind: str, width: int, scope: Scope) -> For:
+        r, var = self.reader, self.reader.take("name")
+        r.expect("in")
+        return For(var, r.integer(), self.body(scope), kind, width)
 
     def declare(self, scope: Scope, named: Mapping[str, Expr]) -> Decl:
         r, name = self.reader, self.value()
@@ -233,5 +243,6 @@ class _Parser(ExprReader):
         parts = (self.dtype(), self.dtype()) if r.accept("parts") else ()
         normal = r.accept("normal")
         a, b = self.product(name, dtype, scope)
+        beside = self.loop("serial", 1, scope) if r.accept("beside") else None
         r.expect("then")
-        return Tile(name, dtype, *sizes, width, a, b, self.body(scope | {name: dtype}), parts, normal)
+        return Tile(name, dtype, *sizes, width, a, b, self.body(scope | {name: dtype}), parts, normal, beside)

@@ -1,29 +1,32 @@
 """The loop verifier: one function an invariant, sharing no code with lowering or loop transformations.
 
-`INVARIANTS` is in order: each may assume those before it. Proofs about memory are arithmetic on affine indices with the
-loops' exact extents, so lanes past the end of a masked vector loop don't count, and nothing under an empty loop does.
+`INVARIANTS` is in order: each may assume those before it. Proofs about memory (`mlc.loop.verify_memory`) take the loops' exact extents,
+so lanes past the end of a masked vector loop don't count, and nothing under an empty loop does.
 """
 
 from __future__ import annotations
-
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
 
 from mlc.core import dtype as dt
 from mlc.core.affine import Affine
 from mlc.core.dtype import DType
 from mlc.core.errors import VerifyError
 from mlc.core.expr import Expr, topological
-from mlc.loop.coverage import first_unwritten
-from mlc.loop.ir import Assign, Decl, Fold, For, If, LoopKernel, Store, Tile
-from mlc.loop.sites import Access, Loop, Site, accesses, all_sites
-from mlc.loop.solve import Term, may_be_zero
-
-Sites = list[Site]
-
-
-def _fail(invariant: str, where: str, found: object, expected: object) -> None:
-    raise VerifyError(invariant, where, found, expected)
+from mlc.loop.ir import Ask, Assign, Decl, Fold, For, If, LoopKernel, Store, Tile
+from mlc.loop.sites import Site, all_sites
+from mlc.loop.verify_memory import (
+    Sites,
+    aliases_read_before_write,
+    every_load_in_bounds,
+    every_output_element_is_written,
+    every_store_in_bounds,
+    fail,
+    only_out_and_scratch_are_stored,
+    parallel_iterations_are_independent,
+    scratch_stays_inside_its_iteration,
+    shared_assignments,
+    vector_lanes_are_independent,
+    what_runs_beside_a_tile_stays_apart,
+)
 
 
 # --------------------------------------------------------------------------- structure
@@ -33,23 +36,23 @@ def buffers_are_well_formed(kernel: LoopKernel, sites: Sites) -> None:
     here = f"kernel @{kernel.name}"
     names = [b.name for b in kernel.buffers]
     if len(set(names)) != len(names):
-        _fail("buffers_are_well_formed", here, names, "distinct buffer names")
+        fail("buffers_are_well_formed", here, names, "distinct buffer names")
     for b in kernel.buffers:
         if b.role not in ("in", "out", "scratch", "shared") or b.size < 0:
-            _fail("buffers_are_well_formed", f"{here} buffer %{b.name}", f"role {b.role}, size {b.size}", "in, out, scratch or shared; size >= 0")
+            fail("buffers_are_well_formed", f"{here} buffer %{b.name}", f"role {b.role}, size {b.size}", "in, out, scratch or shared; size >= 0")
     roles = [b.role in ("scratch", "shared") for b in kernel.buffers]
     if roles != sorted(roles):
-        _fail("buffers_are_well_formed", here, [b.role for b in kernel.buffers], "scratch and shared buffers last")
+        fail("buffers_are_well_formed", here, [b.role for b in kernel.buffers], "scratch and shared buffers last")
     loaded = {node.attr[0] for site in sites for node in topological(site.roots) if node.op == "load"}
     for name in sorted(kernel.streams):
         if name not in names or kernel.buffer(name).role != "out" or name in loaded:
-            _fail("buffers_are_well_formed", f"{here} stream(%{name})", "another buffer", "an out buffer that is never loaded")
+            fail("buffers_are_well_formed", f"{here} stream(%{name})", "another buffer", "an out buffer that is never loaded")
     for source, target in sorted(kernel.may_alias):
         pair = f"{here} may_alias (%{source}, %{target})"
         if source not in names or target not in names or (kernel.buffer(source).role, kernel.buffer(target).role) != ("in", "out"):
-            _fail("buffers_are_well_formed", pair, "another pair", "an in buffer and an out buffer")
+            fail("buffers_are_well_formed", pair, "another pair", "an in buffer and an out buffer")
         if kernel.buffer(source).dtype.itemsize != kernel.buffer(target).dtype.itemsize:
-            _fail("buffers_are_well_formed", pair, (kernel.buffer(source).dtype, kernel.buffer(target).dtype), "elements of one size")
+            fail("buffers_are_well_formed", pair, (kernel.buffer(source).dtype, kernel.buffer(target).dtype), "elements of one size")
 
 
 def loops_are_well_formed(kernel: LoopKernel, sites: Sites) -> None:
@@ -59,13 +62,13 @@ def loops_are_well_formed(kernel: LoopKernel, sites: Sites) -> None:
         if not isinstance(stmt, For):
             continue
         if stmt.kind not in ("serial", "parallel", "vector", "unroll"):
-            _fail("loops_are_well_formed", site.where, f"kind {stmt.kind}", "serial, parallel, vector or unroll")
+            fail("loops_are_well_formed", site.where, f"kind {stmt.kind}", "serial, parallel, vector or unroll")
         if stmt.extent < 0:
-            _fail("loops_are_well_formed", site.where, f"extent {stmt.extent}", "at least 0")
+            fail("loops_are_well_formed", site.where, f"extent {stmt.extent}", "at least 0")
         if stmt.width < 1 or (stmt.width != 1 and stmt.kind != "vector"):
-            _fail("loops_are_well_formed", site.where, f"width {stmt.width}", "at least 1; only on vector loops more")
+            fail("loops_are_well_formed", site.where, f"width {stmt.width}", "at least 1; only on vector loops more")
         if stmt.kind == "parallel" and site.loops:
-            _fail("loops_are_well_formed", site.where, f"a parallel loop inside {site.loops[-1].var}", "parallel loops outermost")
+            fail("loops_are_well_formed", site.where, f"a parallel loop inside {site.loops[-1].var}", "parallel loops outermost")
 
 
 def vector_loops_do_not_nest(kernel: LoopKernel, sites: Sites) -> None:
@@ -74,7 +77,7 @@ def vector_loops_do_not_nest(kernel: LoopKernel, sites: Sites) -> None:
         vector = site.vector
         own_operand = isinstance(site.stmt, Tile) and site.part
         if vector and not own_operand and (isinstance(site.stmt, Tile) or (isinstance(site.stmt, For) and site.stmt.kind == "vector")):
-            _fail("vector_loops_do_not_nest", site.where, f"inside vector loop {vector.var}", "no vector loop around it")
+            fail("vector_loops_do_not_nest", site.where, f"inside vector loop {vector.var}", "no vector loop around it")
 
 
 def tiles_are_well_formed(kernel: LoopKernel, sites: Sites) -> None:
@@ -85,31 +88,34 @@ def tiles_are_well_formed(kernel: LoopKernel, sites: Sites) -> None:
             continue
         sizes = (tile.m, tile.n, tile.depth, tile.width)
         if min(sizes) < 1:
-            _fail("tiles_are_well_formed", site.where, f"m, n, depth, width = {sizes}", "all at least 1")
+            fail("tiles_are_well_formed", site.where, f"m, n, depth, width = {sizes}", "all at least 1")
         if tile.dtype is dt.bool_:
-            _fail("tiles_are_well_formed", site.where, "bool accumulators", "a numeric dtype")
+            fail("tiles_are_well_formed", site.where, "bool accumulators", "a numeric dtype")
         total = dt.f32 if tile.parts == (dt.bf16, dt.bf16) else dt.i32
         if tile.parts and (tile.parts not in ((dt.u8, dt.i8), (dt.i8, dt.u8), (dt.i16, dt.i16), (dt.bf16, dt.bf16)) or tile.dtype is not total):
-            _fail("tiles_are_well_formed", site.where, f"parts {' '.join(map(str, tile.parts))} of {tile.dtype}",
+            fail("tiles_are_well_formed", site.where, f"parts {' '.join(map(str, tile.parts))} of {tile.dtype}",
                   "u8 i8, i8 u8 or i16 i16 of i32, bf16 bf16 of f32")
         if tile.normal and tile.parts != (dt.bf16, dt.bf16):
-            _fail("tiles_are_well_formed", site.where, "normal", "only with parts bf16 bf16")
+            fail("tiles_are_well_formed", site.where, "normal", "only with parts bf16 bf16")
+        if tile.beside and (tile.beside.kind != "serial" or tile.beside.extent < 1 or tile.depth % tile.beside.extent):
+            fail("tiles_are_well_formed", site.where, f"{tile.beside.kind} {tile.beside.var} in {tile.beside.extent} beside {tile.depth} steps",
+                  "a serial loop whose extent divides the steps")
         for stmt in tile.body:
             if not isinstance(stmt, (Decl, Store)):
-                _fail("tiles_are_well_formed", site.where, f"{type(stmt).__name__} in its body", "Decl and Store")
+                fail("tiles_are_well_formed", site.where, f"{type(stmt).__name__} in its body", "Decl and Store")
         for node in topological((tile.b,)):
             if node.op == "load" and node.attr[1].coefficient(tile.c) not in (0, 1):
-                _fail("tiles_are_well_formed", site.where, f"b loads %{node.attr[0]}[{node.attr[1]}]", f"coefficient 0 or 1 of {tile.c}")
+                fail("tiles_are_well_formed", site.where, f"b loads %{node.attr[0]}[{node.attr[1]}]", f"coefficient 0 or 1 of {tile.c}")
 
 
 def branches_are_well_formed(kernel: LoopKernel, sites: Sites) -> None:
     """A choice is not made in a vector loop, and assigns no variable from outside."""
     for site in sites:
         if isinstance(site.stmt, If) and site.vector:
-            _fail("branches_are_well_formed", site.where, f"inside vector loop {site.vector.var}", "outside vector loops")
+            fail("branches_are_well_formed", site.where, f"inside vector loop {site.vector.var}", "outside vector loops")
     for kind in ("then", "else"):
-        for site, name in _shared_assignments(sites, kind):
-            _fail("branches_are_well_formed", site.where, f"{name} from outside assigned", "variables declared inside the branch")
+        for site, name in shared_assignments(sites, kind):
+            fail("branches_are_well_formed", site.where, f"{name} from outside assigned", "variables declared inside the branch")
 
 
 def folds_are_well_formed(kernel: LoopKernel, sites: Sites) -> None:
@@ -119,16 +125,16 @@ def folds_are_well_formed(kernel: LoopKernel, sites: Sites) -> None:
         if not isinstance(fold, Fold):
             continue
         if not len(fold.targets) == len(fold.sources) == len(fold.combine) == len(set(fold.targets)) > 0:
-            _fail("folds_are_well_formed", site.where, (fold.targets, fold.sources, len(fold.combine)), "one target and one combine a source")
+            fail("folds_are_well_formed", site.where, (fold.targets, fold.sources, len(fold.combine)), "one target and one combine a source")
         if site.vector:
-            _fail("folds_are_well_formed", site.where, f"inside vector loop {site.vector.var}", "outside vector loops")
+            fail("folds_are_well_formed", site.where, f"inside vector loop {site.vector.var}", "outside vector loops")
         lanes = {site.scope[s].lanes for s in fold.sources if s in site.scope}
         if len(lanes) > 1 or any(n & (n - 1) for n in lanes):
-            _fail("folds_are_well_formed", site.where, f"lanes {sorted(lanes)}", "one power of two")
+            fail("folds_are_well_formed", site.where, f"lanes {sorted(lanes)}", "one power of two")
         allowed = {f"{side}.{i}" for side in "ab" for i in range(len(fold.sources))}
         for node in topological(fold.combine):
             if node.op in ("load", "index", "arg") or (node.op == "var" and node.attr not in allowed):
-                _fail("folds_are_well_formed", site.where, f"{node.op} {node.attr} in combine", f"only {', '.join(sorted(allowed))}")
+                fail("folds_are_well_formed", site.where, f"{node.op} {node.attr} in combine", f"only {', '.join(sorted(allowed))}")
 
 
 # --------------------------------------------------------------------------- names and types
@@ -144,10 +150,10 @@ def names_are_not_shadowed(kernel: LoopKernel, sites: Sites) -> None:
         elif isinstance(stmt, Fold):
             new = stmt.targets
         elif isinstance(stmt, Tile) and not site.part:
-            new = (stmt.name, stmt.r, stmt.c, stmt.k)
+            new = (stmt.name, stmt.r, stmt.c, stmt.k, *([stmt.beside.var] if stmt.beside else []))
         clash = [name for i, name in enumerate(new) if name in open_names or name in new[:i]]
         if clash:
-            _fail("names_are_not_shadowed", site.where, f"{clash[0]} declared again", "a name that is not in scope")
+            fail("names_are_not_shadowed", site.where, f"{clash[0]} declared again", "a name that is not in scope")
 
 
 def names_are_declared_before_use(kernel: LoopKernel, sites: Sites) -> None:
@@ -156,7 +162,7 @@ def names_are_declared_before_use(kernel: LoopKernel, sites: Sites) -> None:
 
     def need(site: Site, name: object, known: object, what: str) -> None:
         if name not in known:
-            _fail("names_are_declared_before_use", site.where, f"{what} {name}", f"one of {sorted(n for n in known if n)}")
+            fail("names_are_declared_before_use", site.where, f"{what} {name}", f"one of {sorted(n for n in known if n)}")
 
     def need_place(site: Site, buffer: str, index: Affine) -> None:
         need(site, buffer, buffers, "buffer")
@@ -167,7 +173,7 @@ def names_are_declared_before_use(kernel: LoopKernel, sites: Sites) -> None:
         stmt = site.stmt
         for name in stmt.names if isinstance(stmt, Assign) else stmt.sources if isinstance(stmt, Fold) else ():
             need(site, name, site.scope, "variable")
-        if isinstance(stmt, Store):
+        if isinstance(stmt, (Store, Ask)):
             need_place(site, stmt.buffer, stmt.index)
         for node in topological(site.roots):
             if node.op == "var":
@@ -236,9 +242,9 @@ def expressions_are_well_typed(kernel: LoopKernel, sites: Sites) -> None:
             if node.args or node.op not in ("const", "index", "load", "var", "arg"):
                 if not _legal(node) or node.attr is not None:
                     found = f"{node.op} of ({', '.join(str(a.dtype) for a in node.args)}) giving {node.dtype}"
-                    _fail("expressions_are_well_typed", site.where, found, "dtypes the instruction accepts")
+                    fail("expressions_are_well_typed", site.where, found, "dtypes the instruction accepts")
             elif fault := _leaf_fault(node, kernel, variables):
-                _fail("expressions_are_well_typed", site.where, f"{node.op} {node.attr} : {node.dtype}", fault)
+                fail("expressions_are_well_typed", site.where, f"{node.op} {node.attr} : {node.dtype}", fault)
 
 
 def values_have_the_declared_dtype(kernel: LoopKernel, sites: Sites) -> None:
@@ -249,7 +255,7 @@ def values_have_the_declared_dtype(kernel: LoopKernel, sites: Sites) -> None:
             wanted = [stmt.dtype]
         elif isinstance(stmt, Assign):
             if not len(stmt.names) == len(stmt.values) == len(set(stmt.names)) > 0:
-                _fail("values_have_the_declared_dtype", site.where, f"{len(stmt.values)} values for {stmt.names}", "one a distinct name")
+                fail("values_have_the_declared_dtype", site.where, f"{len(stmt.values)} values for {stmt.names}", "one a distinct name")
             wanted = [site.scope[name].dtype for name in stmt.names]
         elif isinstance(stmt, Store):
             wanted = [kernel.buffer(stmt.buffer).dtype]
@@ -263,7 +269,7 @@ def values_have_the_declared_dtype(kernel: LoopKernel, sites: Sites) -> None:
             continue
         found = [e.dtype for e in (stmt.combine if isinstance(stmt, Fold) else site.roots)]
         if found != wanted:
-            _fail("values_have_the_declared_dtype", site.where, found, wanted)
+            fail("values_have_the_declared_dtype", site.where, found, wanted)
 
 
 def lanes_agree(kernel: LoopKernel, sites: Sites) -> None:
@@ -280,16 +286,16 @@ def lanes_agree(kernel: LoopKernel, sites: Sites) -> None:
                 own = [vector.width]
             many = {n for n in own if n != 1}
             if len(many) > 1 or (many and width not in (None, *many)):
-                _fail("lanes_agree", site.where, f"{node.op} over {sorted(many)} lanes", f"1 or {width or 'one number of'} lanes")
+                fail("lanes_agree", site.where, f"{node.op} over {sorted(many)} lanes", f"1 or {width or 'one number of'} lanes")
             lanes[node] = max(many, default=1)
         if isinstance(stmt, Decl):
             if stmt.lanes < 1 or (vector and stmt.lanes not in (1, width)):
-                _fail("lanes_agree", site.where, f"{stmt.name} with {stmt.lanes} lanes", f"1 or {width or 'more'}")
+                fail("lanes_agree", site.where, f"{stmt.name} with {stmt.lanes} lanes", f"1 or {width or 'more'}")
             places = [stmt.lanes]
         elif isinstance(stmt, Assign):
             places = [site.scope[name].lanes for name in stmt.names]
             if any(vector and n not in (1, width) for n in places):
-                _fail("lanes_agree", site.where, f"{places} lanes assigned", f"1 or {width}")
+                fail("lanes_agree", site.where, f"{places} lanes assigned", f"1 or {width}")
         elif isinstance(stmt, Store):
             places = [width or 1]
         elif isinstance(stmt, If):
@@ -300,170 +306,7 @@ def lanes_agree(kernel: LoopKernel, sites: Sites) -> None:
             continue
         for root, place in zip(site.roots, places):
             if lanes[root] not in (1, place):
-                _fail("lanes_agree", site.where, f"a value of {lanes[root]} lanes", f"1{'' if place == 1 else f' or {place}'}")
-
-
-# --------------------------------------------------------------------------- memory
-def _in_bounds(invariant: str, kernel: LoopKernel, sites: Sites, stores: bool) -> None:
-    for access in accesses(sites):
-        if access.is_store is stores:
-            size = kernel.buffer(access.buffer).size
-            low, high = access.index.bounds(access.site.extents)
-            if low < 0 or high >= size:
-                _fail(invariant, access.where, f"elements {low}..{high}", f"within 0..{size - 1}")
-
-
-def every_load_in_bounds(kernel: LoopKernel, sites: Sites) -> None:
-    """Every element that is loaded is inside its buffer."""
-    _in_bounds("every_load_in_bounds", kernel, sites, False)
-
-
-def every_store_in_bounds(kernel: LoopKernel, sites: Sites) -> None:
-    """Every element that is stored is inside its buffer."""
-    _in_bounds("every_store_in_bounds", kernel, sites, True)
-
-
-def only_out_and_scratch_are_stored(kernel: LoopKernel, sites: Sites) -> None:
-    """Inputs are read only."""
-    for site in sites:
-        if isinstance(site.stmt, Store) and kernel.buffer(site.stmt.buffer).role == "in":
-            _fail("only_out_and_scratch_are_stored", site.where, f"a store to input %{site.stmt.buffer}", "stores to out, scratch and shared buffers")
-
-
-def every_output_element_is_written(kernel: LoopKernel, sites: Sites) -> None:
-    """Each element of an output is stored, whichever way choices go: what is left out would be whatever was in memory."""
-    written = [a for a in accesses(sites) if a.is_store and kernel.buffer(a.buffer).role == "out"]
-    chosen = any(loop.kind == "else" for a in written for loop in a.site.loops)
-    for name, shunned in [(b.name, kind) for b in kernel.buffers if b.role == "out" for kind in ("else", "then")[:1 + chosen]]:
-        stores = [(a.index.offset, [(c, a.site.extents[var]) for var, c in a.index.terms]) for a in written
-                  if a.buffer == name and all(loop.kind != shunned for loop in a.site.loops)]
-        missing = first_unwritten(kernel.buffer(name).size, stores)
-        if missing is not None:
-            _fail("every_output_element_is_written", f"kernel @{kernel.name} output %{name}", f"element {missing} is never stored",
-                  f"stores to 0..{kernel.buffer(name).size - 1}")
-
-
-def scratch_stays_inside_its_iteration(kernel: LoopKernel, sites: Sites) -> None:
-    """Scratch that an iteration of a parallel loop (or the code outside of them) loads is stored there too: nothing is handed over in it."""
-    private = {b.name for b in kernel.buffers if b.role == "scratch"}
-    found = [(a, next((loop.id for loop in a.site.loops if loop.kind == "parallel"), None)) for a in accesses(sites) if a.buffer in private]
-    stored = {(a.buffer, region) for a, region in found if a.is_store}
-    for access, region in found:
-        if (access.buffer, region) not in stored:
-            _fail("scratch_stays_inside_its_iteration", access.where, "no store to it here", "a store in the same parallel loop")
-
-
-def _can_meet(a: Access, b: Access, level: int, most: int) -> bool:
-    """Whether `a` and `b` can touch one element when a's iteration of their common loop number `level` is 1 to `most` past b's.
-
-    Loops outside that one are at the same iteration for both, loops inside at any.
-    """
-    terms: list[Term] = []
-    for loop in a.site.loops[:level]:
-        terms.append((a.index.coefficient(loop.var) - b.index.coefficient(loop.var), 0, loop.extent - 1))
-    loop = a.site.loops[level]
-    ahead, behind = a.index.coefficient(loop.var), b.index.coefficient(loop.var)
-    terms += [(ahead - behind, 0, loop.extent - 2), (ahead, 1, min(most, loop.extent - 1))]
-    terms += [(a.index.coefficient(inner.var), 0, inner.extent - 1) for inner in a.site.loops[level + 1:]]
-    terms += [(-b.index.coefficient(inner.var), 0, inner.extent - 1) for inner in b.site.loops[level + 1:]]
-    return may_be_zero(a.index.offset - b.index.offset, terms)
-
-
-def _conflicts(sites: Sites, kind: str) -> Iterator[tuple[Access, Access]]:
-    """Pairs (store, access) of one buffer that different iterations of a loop of this kind (lanes of one block, for vector) may both reach."""
-    groups: dict[tuple[int, str], list[tuple[int, Access]]] = defaultdict(list)
-    for access in accesses(sites):
-        for level, loop in enumerate(access.site.loops):
-            if loop.kind == kind:
-                groups[loop.id, access.buffer].append((level, access))
-    for members in groups.values():
-        for level, store in members:
-            if not store.is_store:
-                continue
-            loop = store.site.loops[level]
-            most = loop.width - 1 if kind == "vector" else loop.extent - 1
-            for _, other in members:
-                if _can_meet(store, other, level, most) or _can_meet(other, store, level, most):
-                    yield store, other
-
-
-def _shared_assignments(sites: Sites, kind: str) -> Iterator[tuple[Site, str]]:
-    """Variables of one lane that a loop of this kind assigns though they were declared outside it (but of vector loops: of any lanes)."""
-    any_lanes = kind != "vector"
-    for site in sites:
-        for level, loop in enumerate(site.loops):
-            if loop.kind == kind and isinstance(site.stmt, Assign) and (any_lanes or loop.width > 1):
-                for name in site.stmt.names:
-                    if site.scope[name].depth <= level and (any_lanes or site.scope[name].lanes == 1):
-                        yield site, name
-
-
-def parallel_iterations_are_independent(kernel: LoopKernel, sites: Sites) -> None:
-    """No iteration of a parallel loop stores what another loads or stores, nor assigns a variable from outside."""
-    private = {b.name for b in kernel.buffers if b.role == "scratch"}
-    for store, other in _conflicts(sites, "parallel"):
-        if store.buffer in private:
-            continue  # each thread has scratch of its own
-        verb = "stored" if other.is_store else "loaded"
-        _fail("parallel_iterations_are_independent", store.where, f"an element {verb} by another iteration (%{other.buffer}[{other.index}])",
-              "provably different elements")
-    for site, name in _shared_assignments(sites, "parallel"):
-        _fail("parallel_iterations_are_independent", site.where, f"{name} from outside assigned", "variables declared inside the loop")
-
-
-def vector_lanes_are_independent(kernel: LoopKernel, sites: Sites) -> None:
-    """No lane of a vector block stores what another lane loads or stores; a variable of one lane from outside is not assigned."""
-    for store, other in _conflicts(sites, "vector"):
-        verb = "stored" if other.is_store else "loaded"
-        _fail("vector_lanes_are_independent", store.where, f"an element {verb} by another lane (%{other.buffer}[{other.index}])",
-              "provably different elements")
-    for site, name in _shared_assignments(sites, "vector"):
-        _fail("vector_lanes_are_independent", site.where, f"{name}, one lane from outside, assigned", "variables with lanes, or declared inside")
-
-
-def _common(a: Sequence[Loop], b: Sequence[Loop]) -> int:
-    count = 0
-    for x, y in zip(a, b):
-        if x.id != y.id:
-            break
-        count += 1
-    return count
-
-
-def _may_read_after(read: Access, write: Access) -> bool:
-    """Whether `read` may run after `write` stored to the element of the same number."""
-    ours, theirs = read.site.loops, write.site.loops
-    common = _common(ours, theirs)
-    for level in range(common):
-        most = ours[level].extent - 1
-        if _can_meet(read, write, level, most):
-            return True
-        # Iterations of parallel loops, and lanes, are in no order.
-        if ours[level].kind in ("parallel", "vector") and _can_meet(write, read, level, most):
-            return True
-    place = [loop.at for loop in ours[common:]] + [read.site.at]
-    other = [loop.at for loop in theirs[common:]] + [write.site.at]
-    if place[0] <= other[0]:  # an earlier statement, or the very one, which loads before it stores
-        return False
-    terms = [(read.index.coefficient(loop.var) - write.index.coefficient(loop.var), 0, loop.extent - 1) for loop in ours[:common]]
-    terms += [(read.index.coefficient(loop.var), 0, loop.extent - 1) for loop in ours[common:]]
-    terms += [(-write.index.coefficient(loop.var), 0, loop.extent - 1) for loop in theirs[common:]]
-    return may_be_zero(read.index.offset - write.index.offset, terms)
-
-
-def aliases_read_before_write(kernel: LoopKernel, sites: Sites) -> None:
-    """For each may_alias pair, element i of the input is never read once element i of the output is written."""
-    if not kernel.may_alias:
-        return
-    found = accesses(sites)
-    for source, target in sorted(kernel.may_alias):
-        reads = [a for a in found if a.buffer == source]
-        writes = [a for a in found if a.buffer == target and a.is_store]
-        for read in reads:
-            for write in writes:
-                if _may_read_after(read, write):
-                    _fail("aliases_read_before_write", read.where, f"a load after %{target}[{write.index}] may be stored there",
-                          "every element read before, or in the iteration, it is overwritten")
+                fail("lanes_agree", site.where, f"a value of {lanes[root]} lanes", f"1{'' if place == 1 else f' or {place}'}")
 
 
 INVARIANTS = (
@@ -471,7 +314,7 @@ INVARIANTS = (
     names_are_declared_before_use, branches_are_well_formed, folds_are_well_formed, expressions_are_well_typed, values_have_the_declared_dtype,
     lanes_agree,
     every_load_in_bounds, every_store_in_bounds, only_out_and_scratch_are_stored, scratch_stays_inside_its_iteration,
-    parallel_iterations_are_independent, vector_lanes_are_independent, aliases_read_before_write,
+    parallel_iterations_are_independent, vector_lanes_are_independent, what_runs_beside_a_tile_stays_apart, aliases_read_before_write,
 )
 # What also holds of the kernels of a program.
 WHOLE_INVARIANTS = (*INVARIANTS, every_output_element_is_written)

@@ -18,7 +18,7 @@ def work(body: Iterable[Stmt]) -> int:
         if isinstance(stmt, For):
             total += work(stmt.body) * (-(-stmt.extent // min(stmt.width, LANES)) if stmt.kind == "vector" else stmt.extent)
         elif isinstance(stmt, Tile):
-            total += stmt.m * -(-stmt.n // LANES) * (stmt.depth + work(stmt.body))
+            total += stmt.m * -(-stmt.n // LANES) * (stmt.depth + work(stmt.body)) + (work((stmt.beside,)) if stmt.beside else 0)
         elif isinstance(stmt, If):
             total += max(work(stmt.body), work(stmt.other))
         elif isinstance(stmt, Fold):

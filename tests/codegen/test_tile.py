@@ -13,6 +13,8 @@ from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.affine import Affine, variable
 from mlc.loop.ir import Decl, For, LoopKernel, Store, Tile, load
+from mlc.loop.text import parse_kernel
+from mlc.loop.verify import verify
 
 R, C, K, I, J = (variable(v) for v in "rckij")
 TARGETS = runnable_targets()
@@ -96,3 +98,42 @@ def test_accumulators_stay_in_registers():
     inner = max(blocks, key=lambda block: block.count("vfmadd"))
     assert inner.count("vfmadd") >= 24
     assert not re.search(r"\((%rsp|%rbp)\).*mm|mm.*\((%rsp|%rbp)\)", inner)
+
+
+BESIDE = """
+loops @beside(%a: f32[48] in, %b: f32[96] in, %o: f32[96] out, %p: f32[80] scratch) {
+  for k in 4 { vector(8) c in 6 { %p[6*k + c] = %b[24*k + c] } }
+  for s in 2 {
+    for i in 2 {
+      for mt in 2 {
+        tile %acc: f32 r:2 c:6 k:4 vector(4) { %acc += %a[8*mt + 4*r + k] * %p[40*i + 6*k + c] } beside q in 2 {
+          %0 = lt i, 1 : bool
+          if %0 {
+            vector(4) d in 6 { ask %b[48*mt + 24*q + 12*s + d + 54] }
+            vector(8) e in 6 { %p[40*i + 12*mt + 6*q + e + 40] = %b[48*mt + 24*q + 12*s + 6*i + e + 6] }
+          } else {
+            %0 = lt s, 1 : bool
+            if %0 { vector(8) f in 6 { %p[12*mt + 6*q + f] = %b[48*mt + 24*q + 12*s + f + 12] } } else { }
+          }
+        } then { %o[48*mt + 24*r + 12*s + 6*i + c] = %acc }
+      }
+    }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_panel_is_copied_beside_the_tile_of_the_one_before(target):
+    ((given, out),) = check([verify(parse_kernel(BESIDE))], target)
+    product = given["a"][:16].reshape(4, 4).astype(np.float64) @ given["b"].reshape(4, 24)
+    assert np.allclose(out["o"].reshape(4, 24), product, rtol=1e-4, atol=1e-4)
+
+
+def test_what_one_way_of_a_choice_loads_is_not_loaded_outside_of_it():
+    """It may be out of bounds there."""
+    kernel = parse_kernel("""loops @choice(%x: f32[4] in, %o: f32[8] out) {
+      for i in 8 { %0 = lt i, 4 : bool if %0 { %o[i] = %x[i] } else { %o[i] = 0.0 } } }""")
+    text = emit_module([(verify(kernel), [(0, 0), (1, 0)])], get_target("golden-v3")).text
+    before, inside = re.search(r"^(.*\n)then\d+:\n(.*?)\nelse", text, re.DOTALL).groups()
+    assert "load float" in inside and "load float" not in before

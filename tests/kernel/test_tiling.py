@@ -39,7 +39,8 @@ def test_tiles_that_divide_the_sizes_are_preferred(shape, tails):
 
 @pytest.mark.parametrize("shape, flip, pack", [
     ((512, 512, 512), False, "b"), ((24, 512, 784), False, "b"), ((16, 512, 784), False, ""),
-    ((64, 512, 512), False, ""), ((128, 3072, 768), False, "b"), ((128, 768, 768), False, ""),
+    ((64, 512, 512), False, "b"), ((64, 500, 500), False, ""), ((128, 3072, 768), False, "b"), ((128, 768, 768), False, "b"),
+    ((16, 768, 768), False, ""), ((128, 250, 1200), False, ""),
     ((8, 512, 512), True, "b"), ((1, 512, 512), False, "")])
 def test_the_right_operand_is_copied_where_it_is_large_or_unreadable(shape, flip, pack):
     assert tile_schedule(dot(*shape, flip=flip), *AVX512).pack == pack
@@ -50,6 +51,21 @@ def test_the_right_operand_is_copied_where_it_is_large_or_unreadable(shape, flip
 def test_panels_are_copied_in_groups_where_rows_come_from_beyond_l2(shape, several):
     plan = tile_schedule(dot(*shape), *AVX512)
     assert (plan.group > 1) is several and plan.group * plan.n * shape[2] * 4 <= GROUP_BYTES
+
+
+@pytest.mark.parametrize("shape, flip, beside", [
+    ((64, 512, 784), False, True), ((128, 768, 3072), False, True), ((128, 3072, 768), False, True), ((128, 768, 768), True, False),
+    ((512, 512, 512), False, False), ((1024, 1024, 1024), False, False), ((64, 64, 4096), False, False), ((100, 96, 50), False, False)])
+def test_panels_are_copied_beside_others_where_some_tiles_pass_them(shape, flip, beside):
+    plan = tile_schedule(dot(*shape, flip=flip), *AVX512)
+    assert plan.beside is beside
+    assert parse_schedule(Schedule((plan,)).text()).stages == (plan,)
+
+
+@pytest.mark.parametrize("shape, beside", [((128, 768, 768), True), ((128, 256, 256), False), ((8, 768, 768), False)])
+def test_panels_of_weights_are_asked_for_where_they_come_from_beyond_l2(shape, beside):
+    plan = tile_schedule(replace(dot(*shape), panels=32), *AVX512)
+    assert plan.beside is beside and not plan.pack
 
 
 def test_the_largest_products_and_a_left_operand_across_lines_get_larger_tiles():

@@ -55,6 +55,16 @@ GOOD = {
            }""", ""),
     "both ways declare a name, in place": (
         """if true { var %s: f32 = %x[0] %out[0] = %s } else { var %s: f32 = 2.0 %out[0] = %s }""", "alias(%x %out)"),
+    "in bounds where the condition holds": (
+        "for i in 8 { %0 = lt i, 4 : bool if %0 { %out[i] = %x[20*i] } else { %out[i] = %x[20*i - 80] } }", ""),
+    "asks for what is not there": ("vector(16) i in 64 { ask %x[i + 1000] }", ""),
+    "two halves of scratch change places beside a tile": (
+        """for s in 2 { for i in 2 {
+             tile %acc: f32 r:2 c:4 k:4 vector(4) { %acc += %x[4*r + k] * %t[16*i + 4*k + c] } beside o in 2 {
+               %0 = lt i, 1 : bool
+               if %0 { vector(4) l in 4 { %t[16*i + 4*o + l + 16] = %w[16*s + 4*o + l] } }
+               else { vector(4) m in 4 { %t[4*o + m] = %w[16*s + 4*o + m + 16] } }
+             } then { %out[16*s + 8*i + 4*r + c] = %acc } } }""", ""),
     "a variable with lanes, summed over, folded": (
         """var %acc: f32<8> = 0.0
            vector(8) i in 37 { %0 = add %acc, %x[i] : f32 %acc = %0 }
@@ -76,6 +86,14 @@ def test_random_kernels_pass(seed):
 FOLD = "fold %s = %v { %0 = add %a.0, %b.0 : f32 yield %0 } "
 TILE = "tile %acc: f32 r:2 c:4 k:4 vector(4) { %acc += %x[4*r + k] * %w[4*k + c] } then { %out[4*r + c] = %acc }"
 
+
+
+def beside(what: str, right: str = "%t[4*k + c]") -> str:
+    """A tile that reads the first half of %t, and what runs beside it."""
+    return (f"for z in 64 {{ %t[z] = 0.0 }} tile %acc: f32 r:2 c:4 k:4 vector(4) {{ %acc += %x[4*r + k] * {right} }} beside o in 4 {{ {what} }} "
+            "then { %out[4*r + c] = %acc }")
+
+
 # invariant -> (name, body, aliases) of kernels that break it, and nothing before it.
 BROKEN = {
     "loops_are_well_formed": [
@@ -95,6 +113,17 @@ BROKEN = {
         ("assignment in the body", TILE.replace("then {", "then { %acc = 0.0"), ""),
         ("strided b", TILE.replace("%w[4*k + c]", "%w[4*k + 2*c]"), ""),
         ("bool accumulators", TILE.replace("%acc: f32", "%acc: bool"), ""),
+        ("steps that cannot be shared out", TILE.replace("} then", "} beside o in 3 { } then"), ""),
+        ("nothing beside", TILE.replace("} then", "} beside o in 0 { } then"), ""),
+    ],
+    "what_runs_beside_a_tile_stays_apart": [
+        ("stores what the tile reads", beside("%t[4*o] = 1.0"), ""),
+        ("in the half that is read, one time of two", f"for i in 2 {{ {beside('%t[16*i + o] = 1.0', '%t[16*i + 4*k + c]')} }}", ""),
+        ("the other half, the second time too", f"for i in 2 {{ {beside('%t[o + 16] = 1.0', '%t[16*i + 4*k + c]')} }}", ""),
+        ("loads what the tile stores", beside("%t[o + 32] = %out[o]"), ""),
+        ("stores what the tile stores", beside("%t[o + 32] = 1.0").replace("%out[4*r + c]", "%t[4*r + c + 32]"), ""),
+        ("stores to an output", beside("%out[o + 32] = 1.0"), ""),
+        ("assigns from outside", "var %s: f32 = 0.0 " + beside("%s = 1.0"), ""),
     ],
     "names_are_not_shadowed": [
         ("loop in a loop of the same name", "for i in 4 { for i in 4 { } }", ""),
@@ -246,6 +275,9 @@ BROKEN_BY_HAND = [
     ("expressions_are_well_typed", "an op's operand left in", LoopKernel("k", (OUT,), (Store("out", Affine(), ex.arg(0, dt.f32)),))),
     ("expressions_are_well_typed", "constant too big", LoopKernel("k", (), (Decl("v", dt.i8, 1, ex.make("const", dt.i8, (), 300)),))),
     ("expressions_are_well_typed", "bool of 2", LoopKernel("k", (), (Decl("v", dt.bool_, 1, ex.make("const", dt.bool_, (), 2)),))),
+    ("tiles_are_well_formed", "lanes beside it",
+     LoopKernel("k", (X, OUT), (Tile("acc", dt.f32, "r", 1, "c", 2, "k", 2, 2, *[load("x", dt.f32, Affine())] * 2, (),
+                                     beside=For("o", 2, (), "vector", 2)),))),
     ("tiles_are_well_formed", "a loop in its body",
      LoopKernel("k", (X, OUT), (Tile("acc", dt.f32, "r", 1, "c", 2, "k", 2, 2, *[load("x", dt.f32, Affine())] * 2, (For("i", 1, ()),)),))),
 ]

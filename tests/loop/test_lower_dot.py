@@ -8,7 +8,7 @@ import mlc
 from mlc.codegen.target import get_target
 from mlc.kernel import tiling
 from mlc.kernel.tiling import paths
-from mlc.loop.ir import For, walk
+from mlc.loop.ir import For, Tile, walk
 from mlc.stages import Stages
 
 BF16 = ml_dtypes.bfloat16
@@ -69,6 +69,23 @@ def test_groups_of_panels_give_the_same_bits(form, k, monkeypatch):
     assert any(plan.group > 1 for schedule in made.schedules.values() for plan in schedule.stages if isinstance(plan, tiling.TileSchedule))
     with mlc.options(check=2):
         assert np.array_equal(assert_every_level_agrees(made, [a, b]), alone)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("form, m, n, k", [("ab", 32, 256, 40), ("ab", 37, 300, 41), ("gelu", 37, 300, 36), ("relu", 33, 300, 1100)])
+def test_panels_copied_beside_others_give_the_same_bits(form, m, n, k, constant, monkeypatch):
+    a, b = operands("ab", m, n, k, "f4")
+    function, args = (lambda a: FORMS[form][0](a, mlc.numpy.asarray(b)), [a]) if constant else (FORMS[form][0], [a, b])
+    alone = stages(function, *args).build().run(args)[0]
+    for name, value in {"PACK_BYTES": 1024, "PACK_ROWS_ALIASED": 8}.items():
+        monkeypatch.setattr(tiling, name, value)
+    made = stages(function, *args)
+    (plan,) = [plan for schedule in made.schedules.values() for plan in schedule.stages]
+    assert plan.beside and bool(plan.pack) is not constant
+    tiles = [s for loops in made.loops.values() for s in walk(loops.body) if isinstance(s, Tile)]
+    assert any(tile.beside for tile in tiles)
+    with mlc.options(check=2):
+        assert np.array_equal(assert_every_level_agrees(made, args), alone)
 
 
 @pytest.mark.parametrize("dtype", ["f2", "i1", "i4"])

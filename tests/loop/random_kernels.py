@@ -55,6 +55,11 @@ def make_inputs(kernel: LoopKernel, rng: np.random.Generator) -> dict[str, np.nd
     return {b.name: random_array(rng, b.size, b.dtype) for b in kernel.buffers if b.role != "scratch"}
 
 
+def is_input(leaf: Expr) -> bool:
+    """Whether this loads from an input: the names of those, and of no other buffer, begin with x."""
+    return leaf.op == "load" and leaf.attr[0].startswith("x")
+
+
 class Expressions:
     """Random well-typed expressions over the given leaves; parts are shared often."""
 
@@ -109,9 +114,9 @@ class Expressions:
             return ex.binary(self.pick(self._FLOAT2), draw(), draw())
         if roll < 0.35:
             return ex.unary(self.pick(("neg", "abs", "not")), draw())
-        same_size = [leaf for leaf in self.leaves if leaf.op == "load" and leaf.dtype.is_float and leaf.dtype.bits == dtype.bits]
+        same_size = [leaf for leaf in self.leaves if is_input(leaf) and leaf.dtype.is_float and leaf.dtype.bits == dtype.bits]
         if roll < 0.4 and same_size:
-            return ex.bitcast(self.pick(same_size), dtype)  # only of loads: the bits of a computed NaN are nobody's promise
+            return ex.bitcast(self.pick(same_size), dtype)  # only of what is given: the bits of a computed NaN are nobody's promise
         return ex.binary(self.pick(self._INT2), draw(), draw())
 
 

@@ -91,6 +91,11 @@ def means(data: Record, threads: int) -> dict[str, float]:
 # --------------------------------------------------------------------------- tables
 def times(data: Record, threads: int) -> str:
     """The main table for a number of threads."""
+    return table(*times_rows(data, threads))
+
+
+def times_rows(data: Record, threads: int) -> tuple[list[str], list[list[str]]]:
+    """Its head, and a row for each workload."""
     libraries, functions = data["libraries"], data["function_ulp"]
     with_speedup = threads == 2 and 1 in data["threads"]
     head = ["workload", *(f"{x} us" for x in libraries), "floor us", "bound by", "share of floor", "best peer / mlc", "past 4 ulp / mlc",
@@ -104,7 +109,7 @@ def times(data: Record, threads: int) -> str:
                      record["bound"].get(key, "-") if floor else "-", f"{100 * reached:.0f}%" if reached else "-",
                      *(f"{p[1] / ours:.2f} ({p[0]})" if p and ours else "-" for p in (best, far)),
                      *([number(speedup(record))] if with_speedup else [])])
-    return table(head, rows)
+    return head, rows
 
 
 def accuracy(data: Record) -> str:

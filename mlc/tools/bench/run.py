@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mlc.tools.bench import chart, compare, report
+from mlc.tools.bench import chart, compare, pages, report
 from mlc.tools.bench.libraries import installed
 from mlc.tools.bench.machine import Machine
 from mlc.tools.bench.peers import CLOCK, Peer, first_calls, measure, new_record, prepare_first_calls, probe_machine, set_floors
@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-first-calls", action="store_true", help="leave out first calls in new processes, and memory")
     parser.add_argument("--json", metavar="FILE", help="write every figure as JSON")
     parser.add_argument("--chart", metavar="FILE", help="write the chart as SVG")
+    parser.add_argument("--pages", metavar="FOLDER", help="write tables into the marked blocks of performance.md and status.md, and the chart")
     parser.add_argument("--against", metavar="FILE", help="the JSON of an earlier run: say what became slower or faster")
     parser.add_argument("--show", metavar="FILE", help="measure nothing: tables (and chart, and comparison) of the JSON of an earlier run")
 
@@ -142,6 +143,9 @@ def run(options: argparse.Namespace) -> int:
     data = _read(options.show) if options.show else _measure(options)
     if options.json:
         Path(options.json).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    if options.pages:
+        pages.write(Path(options.pages), data)
+        options.chart = options.chart or Path(options.pages) / "performance.svg"
     if options.chart:
         Path(options.chart).write_text(chart.svg(data), encoding="utf-8")
     print(report.machine(Machine.from_json(data["machine"])))

@@ -13,7 +13,7 @@ from mlc.core import dtype as dt
 from mlc.core.dims import TensorType
 from mlc.core.dtype import DType
 from mlc.kernel.plain import SWEEP_FROM
-from mlc.kernel.tiling import STREAM_LEAST
+from mlc.kernel.tiling import BESIDE_COLUMNS, PACK_BYTES, PACK_ROWS_ALIASED, STREAM_LEAST
 from mlc.kernel.words import LEAST_DEPTH, LEAST_USES
 from mlc.ops.base import REDUCTION, REGISTRY, Domain
 
@@ -72,6 +72,17 @@ def pairs(b: Builder) -> int | None:
     return b.emit("dot_general", [x, y], {"contract": ((1,), (0,)), "batch": ((), ())}, TensorType((m, n), dtype))
 
 
+def beside(b: Builder) -> int | None:
+    """A product whose right operand is just too large to be read in place, so that panels are copied while others are multiplied."""
+    dtype = _dtype(b, (dt.f32, dt.f64)) if b.config.allows("dot_general") else None
+    if dtype is None:
+        return None
+    n = BESIDE_COLUMNS + around(b.draws, 16, (1, 2))
+    m, k = PACK_ROWS_ALIASED + around(b.draws, 8, (1, 2)), PACK_BYTES // (n * dtype.itemsize) + around(b.draws, 8, (1, 2))
+    x, y = (b.source(TensorType(shape, dtype), domain) for shape, domain in zip([(m, k), (k, n)], REGISTRY["dot_general"].inputs))
+    return b.emit("dot_general", [x, y], {"contract": ((1,), (0,)), "batch": ((), ())}, TensorType((m, n), dtype))
+
+
 def attend(b: Builder) -> int | None:
     """Attention, in a form that becomes one kernel or nearly so; mostly in a dtype whose errors leave something to judge."""
     dtype = _dtype(b, tuple(d for d in b.config.dtypes if d.is_float), 4 if b.draws.chance(0.8) else 2)
@@ -86,4 +97,4 @@ def attend(b: Builder) -> int | None:
     return None
 
 
-PATHS = {"sweep": sweep, "attend": attend, "matvec": matvec, "split": split, "pairs": pairs}
+PATHS = {"sweep": sweep, "attend": attend, "matvec": matvec, "split": split, "pairs": pairs, "beside": beside}

@@ -282,7 +282,7 @@ def panel_width(dot: Dot, vector_bytes: int, registers: int) -> int:
 def paths(kernels: Iterable[tuple[Kernel, object]]) -> set[str]:
     """Which ways of contracting occur among kernels and their schedules: "tile", "tail" (a smaller tile), "pack", "stream" (few rows),
     "deep" (several partial sums), "staged" (a loop over the tile's sums), "prepared" (weights packed when the program is made),
-    "words" (narrow integers, several steps at once), "pairs" (the same of bf16, where the operands allow it)."""
+    "words" (narrow integers, several steps at once), "pairs" (the same of bf16, where the operands allow it), "beside" (tiles copy panels)."""
     found: set[str] = set()
     for kernel, schedule in kernels:
         for dot, plan in zip(kernel.stages, schedule.stages):
@@ -291,6 +291,6 @@ def paths(kernels: Iterable[tuple[Kernel, object]]) -> set[str]:
             pairs = bool(plan.parts) and dot.dtype.is_float
             ways = {"stream": plan.stream, "tile": not plan.stream, "tail": dot.m[1] % plan.m or dot.n[1] % plan.n, "pack": plan.pack,
                     "deep": dot.k[1] > DOT_CHUNK and (not plan.parts or pairs), "staged": plan.staged and not plan.stream,
-                    "words": plan.parts and not pairs, "pairs": pairs, "prepared": dot.panels}
+                    "words": plan.parts and not pairs, "pairs": pairs, "prepared": dot.panels, "beside": plan.beside}
             found |= {name for name, taken in ways.items() if taken}
     return found

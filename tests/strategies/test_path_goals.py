@@ -19,7 +19,7 @@ def _program(path, seed, **config):
     return build(random.Random(seed), Config(palette, steps=(0, 0), path=path, **config), BoundsEvaluator())
 
 
-@pytest.mark.parametrize("path, least", [("sweep", 10), ("matvec", 10), ("split", 7), ("attend", 2)])
+@pytest.mark.parametrize("path, least", [("sweep", 10), ("matvec", 10), ("split", 7), ("attend", 2), ("beside", 8)])
 def test_most_programs_reach_the_way_that_they_are_made_for(path, least):
     with mlc.options(fork_us=0, cache=False):
         found = [path in paths_of(compile_graph(_program(path, seed).graph)) for seed in range(12)]

@@ -2,7 +2,11 @@
 
 import os
 import shutil
+import signal
 import tempfile
+from collections.abc import Callable
+
+import pytest
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
@@ -15,3 +19,18 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 def pytest_unconfigure():
     if _own_cache is not None:
         shutil.rmtree(_own_cache, ignore_errors=True)
+
+
+@pytest.fixture
+def in_a_child() -> Callable[[Callable[[], bool]], bool]:
+    """Whether something holds in a forked child, which has half a minute to find out (systems that fork)."""
+    def holds(check: Callable[[], bool]) -> bool:
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.alarm(30)
+                os._exit(7 if check() else 1)
+            finally:  # an exception must not run the rest of the tests here
+                os._exit(2)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    return holds

@@ -5,7 +5,6 @@ import dataclasses
 import enum
 import functools
 import gc
-import os
 import subprocess
 import sys
 import threading
@@ -366,8 +365,7 @@ def test_threads_with_different_options_share_a_function():
     assert not wrong and len(f._variants) == 2
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_child_forked_while_another_thread_records_still_calls_natively():
+def test_a_child_forked_while_another_thread_records_still_calls_natively(in_a_child):
     f = mlc.jit(lambda a: a + 1)
     f(X), f(X)
     entered, leave = threading.Event(), threading.Event()
@@ -378,12 +376,10 @@ def test_a_child_forked_while_another_thread_records_still_calls_natively():
     thread = threading.Thread(target=lambda: mlc.jit(slow)(X))
     thread.start()
     entered.wait()
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if not python_calls(lambda: f(X)) and np.array_equal(f(X), X + 1) else 1)
+    natively = in_a_child(lambda: not python_calls(lambda: f(X)) and np.array_equal(f(X), X + 1))
     leave.set()
     thread.join()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert natively
 
 
 def test_hits_are_counted_on_the_program():

@@ -1,7 +1,6 @@
 """Programs on several threads: the same bits for any number, from several Python threads, across forks, and no CPU when idle."""
 
 import os
-import signal
 import threading
 import time
 
@@ -134,8 +133,7 @@ def test_a_long_call_lets_other_python_threads_run():
     assert inside > 0
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_children_forked_in_the_middle_of_calls_compute(heavy):
+def test_children_forked_in_the_middle_of_calls_compute(heavy, in_a_child):
     exe, args, wanted = heavy
     stop = threading.Event()
 
@@ -147,12 +145,8 @@ def test_children_forked_in_the_middle_of_calls_compute(heavy):
         worker.start()
         try:
             for _ in range(8):
-                child = os.fork()
-                if child == 0:
-                    signal.alarm(30)
-                    fine = workers_started() == 0 and all(exe(*args).tobytes() == wanted for _ in range(5)) and workers_started() == 2
-                    os._exit(7 if fine else 1)
-                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+                assert in_a_child(
+                    lambda: workers_started() == 0 and all(exe(*args).tobytes() == wanted for _ in range(5)) and workers_started() == 2)
         finally:
             stop.set()
             worker.join()

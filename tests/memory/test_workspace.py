@@ -1,7 +1,6 @@
 """Scratch of a running kernel lies in the workspace of its thread: planned, verified, poisoned and told apart from the arena."""
 
 import dataclasses
-import os
 import threading
 
 import numpy as np
@@ -102,11 +101,7 @@ def test_calls_that_overlap_and_saved_programs_have_workspaces_of_their_own(tmp_
     assert not wrong
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_a_forked_child_has_a_workspace():
+def test_a_forked_child_has_a_workspace(in_a_child):
     exe, args, _ = product(300, 512, 640)
     wanted = exe(*args).tobytes()
-    child = os.fork()
-    if child == 0:
-        os._exit(7 if exe(*args).tobytes() == wanted else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert in_a_child(lambda: exe(*args).tobytes() == wanted)

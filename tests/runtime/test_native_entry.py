@@ -331,14 +331,10 @@ def test_many_threads_share_a_light_program():
     assert not wrong
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_a_forked_child_can_call():
+def test_a_forked_child_can_call(in_a_child):
     function = subtract().native_function()
     function(X, Y)
-    child = os.fork()
-    if child == 0:
-        os._exit(7 if np.array_equal(function(X, Y), X - Y) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert in_a_child(lambda: np.array_equal(function(X, Y), X - Y))
 
 
 @pytest.mark.parametrize("heavy", [False, True])

@@ -267,21 +267,15 @@ def test_half_of_what_is_left_is_taken_at_a_time_whoever_takes_it():
             assert found == wanted, (n, found)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_a_forked_child_starts_workers_of_its_own(run):
+def test_a_forked_child_starts_workers_of_its_own(run, in_a_child):
     use_threads(3)
     assert once(run(1000), 1000) and workers_started() >= 2
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        fine = workers_started() == 0 and once(run(1000), 1000) and workers_started() == 2 and all(once(run(99), 99) for _ in range(200))
-        os._exit(7 if fine else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert in_a_child(
+        lambda: workers_started() == 0 and once(run(1000), 1000) and workers_started() == 2 and all(once(run(99), 99) for _ in range(200)))
     assert once(run(1000), 1000)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-def test_a_child_forked_while_another_thread_is_in_a_loop_can_loop(run):
+def test_a_child_forked_while_another_thread_is_in_a_loop_can_loop(run, in_a_child):
     use_threads(3)
     stop = threading.Event()
 
@@ -292,11 +286,7 @@ def test_a_child_forked_while_another_thread_is_in_a_loop_can_loop(run):
     worker.start()
     try:
         for _ in range(10):
-            child = os.fork()
-            if child == 0:
-                signal.alarm(20)
-                os._exit(7 if all(once(run(5000), 5000) for _ in range(20)) else 1)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+            assert in_a_child(lambda: all(once(run(5000), 5000) for _ in range(20)))
     finally:
         stop.set()
         worker.join()

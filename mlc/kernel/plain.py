@@ -120,7 +120,7 @@ def transpose_schedule(stage: Stage, lanes: int, weight: int, streamed: bool) ->
     def steps(nbytes: int) -> int:
         return max(side, min(LONGEST, nbytes // size))
     if streamed and weight <= INLINE_WEIGHT and side * size == LINE and _whole_lines(stage, axis):
-        return TransposeSchedule(turned[0], side, axis, FAR_LINES * side, turned[0], turned[1])
+        return TransposeSchedule(turned[0], side, axis, FAR_LINES * side, turned[0], -(-turned[1] // side) * side)
     if streamed or _rows_collide(stage, turned):
         block, staged = (FAR_BLOCK, FAR_BLOCK) if streamed else (ROW_BLOCK, STAGED_BLOCK)
         return TransposeSchedule(turned[0], side, axis, side, axis, steps(block), steps(staged))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import mlc
 from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.affine import Affine
@@ -120,7 +121,7 @@ def test_transposes_past_the_caches_whose_rows_are_no_whole_lines_go_through_sma
 @pytest.mark.parametrize("dtype,side", ((dt.f32, 16), (dt.f64, 8)), ids=str)
 def test_transposes_past_the_caches_store_two_lines_of_each_row(rows, columns, dtype, side):
     schedule = schedule_for(transposing(rows, columns, dtype), 64, 32)
-    assert schedule.stages == (TransposeSchedule("i", side, "j", 2 * side, "i", rows),)
+    assert schedule.stages == (TransposeSchedule("i", side, "j", 2 * side, "i", -(-rows // side) * side),)
 
 
 @pytest.mark.parametrize("target", machine.runnable_targets())
@@ -290,3 +291,12 @@ def test_only_arrays_past_the_cache_are_read_ahead():
         kernel = Kernel("twice", (flat("a0", count, dt.f32, "in"), flat("o0", count, dt.f32, "out")), (), (stage,))
         return emit_module([(lower(kernel, Schedule((StageSchedule("j", 32),))), [(0, 0), (1, 0)])], get_target("golden-v3")).text
     assert text(1 << 23).count("call void @llvm.prefetch") == 2 and "prefetch" not in text((1 << 23) - 1)
+
+
+@pytest.mark.parametrize("rows, columns", [(4, 4), (4, 16), (8, 24), (17, 16), (33, 64), (101, 40), (1001, 48)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
+def test_transposes_past_the_caches_are_right_whatever_is_left_of_tiles(rows, columns, dtype):
+    x = np.arange(2 * rows * columns).reshape(2, columns, rows).astype(dtype)
+    with mlc.options(stream_kb=0, check=1, cache=False):
+        assert mlc.jit(lambda x: mlc.numpy.matrix_transpose(x))(x).tobytes() == np.swapaxes(x, 1, 2).tobytes()
+        assert mlc.jit(lambda x: mlc.numpy.transpose(x, (2, 0, 1)))(x).tobytes() == np.transpose(x, (2, 0, 1)).tobytes()

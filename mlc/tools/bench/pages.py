@@ -10,6 +10,7 @@ from typing import Any
 from mlc.tools.bench import report, summary
 from mlc.tools.bench.machine import Machine
 from mlc.tools.bench.report import number
+from mlc.tools.cli import UsageError
 
 Record = dict[str, Any]
 PAGES = ("performance.md", "status.md")
@@ -30,10 +31,8 @@ def _limits(data: Record) -> str:
 def _times(data: Record) -> str:
     """One thread in full; of two threads our time, the best peer's ratio and what the second thread gains."""
     head, rows = report.times_rows(data, 1)
-    functions = data["function_ulp"]
     for record, row in zip(data["results"], rows):
-        us, best, ours = record["us"].get("2", {}), report.best_peer(record, 2, functions), report.ratio(record, 2, functions)
-        row += [number(us.get("mlc")), f"{ours:.2f} ({best[0]})" if ours and best else "-", number(report.speedup(record))]
+        row += [number(record["us"]["2"].get("mlc")), report.against(record, 2, data["function_ulp"]), number(report.speedup(record))]
     return report.table([*head, "2 threads: mlc us", "best peer / mlc", "1 thread / 2"], rows)
 
 
@@ -48,14 +47,11 @@ def _first_calls(data: Record) -> str:
 
 
 def _short(data: Record) -> str:
-    chosen, functions, rows = {r["workload"]: r for r in data["results"]}, data["function_ulp"], []
-    for name in SHORT:
-        if name not in chosen:
-            continue
-        r = chosen[name]
-        us, best, reached = r["us"]["1"], report.best_peer(r, 1, functions), report.share(r, 1)
-        rows.append([name, *(number(us.get(x)) for x in ("mlc", "jax", "torch", "numpy")), f"{best[1] / us['mlc']:.2f} ({best[0]})" if best else "-",
-                     f"{us['jax'] / us['mlc']:.2f}" if "jax" in us else "-", f"{100 * reached:.0f}%" if reached else "-",
+    chosen, rows = {r["workload"]: r for r in data["results"]}, []
+    for r in (chosen[name] for name in SHORT if name in chosen):
+        us, reached = r["us"]["1"], report.share(r, 1)
+        rows.append([r["workload"], *(number(us.get(x)) for x in ("mlc", "jax", "torch", "numpy")), report.against(r, 1, data["function_ulp"]),
+                     f"{us['jax'] / us['mlc']:.2f}" if {"mlc", "jax"} <= us.keys() else "-", f"{100 * reached:.0f}%" if reached else "-",
                      *(number(r["first_ms"].get(x)) for x in ("mlc", "jax"))])
     return report.table(["workload", "mlc us", "jax us", "torch us", "numpy us", "best peer / mlc", "jax / mlc", "share of floor",
                          "first call mlc ms", "first call jax ms"], rows)
@@ -66,7 +62,12 @@ BLOCKS: dict[str, Callable[[Record], str]] = {
 
 
 def rewrite(text: str, data: Record) -> str:
-    """The page with its blocks written from a run. Raises KeyError for a block of an unknown name."""
+    """The page with its blocks written from a run with one and two threads. Raises UsageError for other runs, and for a block of an unknown name."""
+    if not {1, 2} <= set(data["threads"]):
+        raise UsageError("the pages tell of one thread and of two: write them from a run with --threads 1,2")
+    unknown = {name for _, name, _ in _BLOCK.findall(text)} - BLOCKS.keys()
+    if unknown:
+        raise UsageError(f"no block of a page is called {', '.join(sorted(unknown))}; there are: {', '.join(BLOCKS)}")
     return _BLOCK.sub(lambda m: m[1] + BLOCKS[m[2]](data) + m[3], text)
 
 

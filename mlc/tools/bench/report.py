@@ -65,6 +65,12 @@ def ratio(record: Record, threads: int, function_ulp: dict[str, dict[str, float]
     return best[1] / ours if ours and best else None
 
 
+def against(record: Record, threads: int, function_ulp: dict[str, dict[str, float]], near: bool = True) -> str:
+    """That ratio as a cell with the peer's name, of those within 4 ulp or of the others."""
+    ours, best = record["us"].get(str(threads), {}).get("mlc"), best_peer(record, threads, function_ulp, near)
+    return f"{best[1] / ours:.2f} ({best[0]})" if ours and best else "-"
+
+
 def share(record: Record, threads: int) -> float | None:
     """The floor over our time; None where there is no floor."""
     ours, floor = record["us"].get(str(threads), {}).get("mlc"), record["floor_us"].get(str(threads))
@@ -103,11 +109,10 @@ def times_rows(data: Record, threads: int) -> tuple[list[str], list[list[str]]]:
     rows = []
     for record in data["results"]:
         us, key = record["us"].get(str(threads), {}), str(threads)
-        best, far = best_peer(record, threads, functions), best_peer(record, threads, functions, near=False)
-        ours, reached, floor = us.get("mlc"), share(record, threads), record["floor_us"].get(key)
+        reached, floor = share(record, threads), record["floor_us"].get(key)
         rows.append([record["workload"], *(number(us.get(x)) for x in libraries), number(floor) if floor else "-",
                      record["bound"].get(key, "-") if floor else "-", f"{100 * reached:.0f}%" if reached else "-",
-                     *(f"{p[1] / ours:.2f} ({p[0]})" if p and ours else "-" for p in (best, far)),
+                     *(against(record, threads, functions, near) for near in (True, False)),
                      *([number(speedup(record))] if with_speedup else [])])
     return head, rows
 

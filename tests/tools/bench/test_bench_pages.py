@@ -6,14 +6,15 @@ import pytest
 from test_bench_report import a_record, a_run, row
 
 from mlc.tools.bench import pages
+from mlc.tools.cli import UsageError
 
 DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.fixture
 def data():
-    tiny = a_record("matmul 512", "matmul", {"mlc": 10.0, "jax": 20.0}, {"mlc": 5.0, "jax": 8.0}, cold_ms={"mlc": 3.0, "jax": 9.0})
-    return a_run(tiny, a_record("exp", "functions", {"mlc": 1.0, "jax": 3.0}), threads=(1, 2))
+    product = a_record("matmul 512", "matmul", {"mlc": 10.0, "jax": 20.0}, {"mlc": 5.0, "jax": 8.0}, cold_ms={"mlc": 3.0, "jax": 9.0})
+    return a_run(product, a_record("exp", "functions", {"mlc": 1.0, "jax": 3.0}, {"jax": 2.0}), threads=(1, 2))
 
 
 def test_blocks_are_written_anew_and_the_rest_stays(data):
@@ -26,8 +27,13 @@ def test_blocks_are_written_anew_and_the_rest_stays(data):
 
 
 def test_a_page_cannot_ask_for_what_there_is_not(data):
-    with pytest.raises(KeyError, match="wrong"):
+    with pytest.raises(UsageError, match="no block of a page is called wrong; there are: limits"):
         pages.rewrite("<!-- bench: wrong -->\n<!-- /bench -->\n", data)
+
+
+def test_a_run_with_one_thread_alone_is_refused(data):
+    with pytest.raises(UsageError, match="--threads 1,2"):
+        pages.rewrite("", {**data, "threads": [1]})
 
 
 def test_every_block_stands_in_the_pages_of_this_repo(data):

@@ -49,11 +49,9 @@ def _total(key: int) -> str:
 def _hash_text() -> str:
     """`mlc_hash_blocks(data, blocks, keys, sums)` as LLVM IR."""
     half, step = _LANES // 2, _LANES * _UNROLLED
-    lines = {
-        "starts": [f"  %sum{v}.{k} = phi <{half} x i64> [ zeroinitializer, %block ], [ %sum{v}.{k}.next, %step ]"
-                   for v in range(_UNROLLED) for k in range(KEYS)],
-        "places": [f"  %i{v} = add i64 %i, {v * _LANES}" for v in range(_UNROLLED)]}
-    starts, places = ("\n".join(each) for each in lines.values())
+    starts = "\n".join(f"  %sum{v}.{k} = phi <{half} x i64> [ zeroinitializer, %block ], [ %sum{v}.{k}.next, %step ]"
+                       for v in range(_UNROLLED) for k in range(KEYS))
+    places = "\n".join(f"  %i{v} = add i64 %i, {v * _LANES}" for v in range(_UNROLLED))
     return f"""
 declare i64 @llvm.vector.reduce.add.v{half}i64(<{half} x i64>)
 

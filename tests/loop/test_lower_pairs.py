@@ -61,12 +61,12 @@ def check(function, args, fork_us=None):
     return found
 
 
-def in_pairs(a, b):
-    """Sums in f32, one product after the other: of two steps the second comes first. Exact products, rounded once a step by float64, whose
-    rounding only differs from that of an fma where the sum is cut twice."""
+def in_steps(a, b):
+    """Sums in f32, one product after the other: of two steps the second comes first where there are pairs. Exact products, rounded once a step
+    by float64, whose rounding only differs from that of an fma where the sum is cut twice."""
     depth = a.shape[1]
     total = np.zeros((a.shape[0], b.shape[1]), np.float32)
-    for k in np.arange(depth + depth % 2) ^ 1:
+    for k in np.arange(depth + depth % 2) ^ PAIRED:
         if k < depth:
             total = (a[:, k:k + 1].astype(np.float64) * b[k:k + 1].astype(np.float64) + total).astype(np.float32)
     return total
@@ -86,7 +86,7 @@ def test_every_level_has_the_same_bits(m, k, n, form):
 @needs_pairs
 def test_of_two_steps_the_second_is_added_first():
     a, b = normal(32, 63), normal(63, 40)
-    np.testing.assert_array_equal(check(product, [a, b]), in_pairs(a, b))
+    np.testing.assert_array_equal(check(product, [a, b]), in_steps(a, b))
 
 
 @needs_pairs
@@ -159,7 +159,7 @@ def test_infinities_and_nans_come_out_as_from_fmas(place):
         b[:, 4] = -3e38
         a[place] = value
         with np.errstate(all="ignore"):
-            want = in_pairs(a, b)
+            want = in_steps(a, b)
             found = check(product, [a, b])
         np.testing.assert_array_equal(np.isnan(found), np.isnan(want))
         np.testing.assert_array_equal(np.isinf(found), np.isinf(want))

@@ -61,26 +61,27 @@ def product(rows: int, depth: int, columns: int):
 
 
 def test_a_copied_panel_is_no_temporary_of_the_program():
-    exe, _, _ = product(300, 512, 640)
+    exe, _, _ = product(300, 1024, 640)
     memory = exe.memory_analysis()
-    assert memory["arena"] == memory["max live"] == 0 and memory["workspace"] >= 512 * 16 * 4
+    assert memory["arena"] == memory["max live"] == 0 and memory["workspace"] >= 1024 * 16 * 4
     assert memory["scratch per worker"] in (0, memory["workspace"])
 
 
 def test_more_than_a_workspace_holds_is_in_the_arena():
-    memory = mlc.jit(lambda x, w: x @ w).lower(mlc.spec("f32[64,20000]"), mlc.spec("f32[20000,4096]")).compile().memory_analysis()
+    x, w = mlc.spec("f16[64,60000]"), mlc.spec("f32[60000,4096]")  # rows of x are converted once for all panels
+    memory = mlc.jit(lambda x, w: x.astype("f4") @ w).lower(x, w).compile().memory_analysis()
     assert memory["workspace"] <= WORKSPACE_LIMIT < memory["arena"]
 
 
 def test_the_workspace_is_dead_before_each_step():
     with mlc.options(check=1, cache=False):
-        exe, args, wanted = product(300, 512, 640)
+        exe, args, wanted = product(300, 1024, 640)
         assert "; mlc_poison(4, #" in exe.as_text("llvm")
-        np.testing.assert_allclose(exe(*args), wanted, rtol=0, atol=1e-3)
+        np.testing.assert_allclose(exe(*args), wanted, rtol=0, atol=2e-3)
 
 
 def test_calls_that_overlap_and_saved_programs_have_workspaces_of_their_own(tmp_path):
-    exe, args, _ = product(300, 512, 640)
+    exe, args, _ = product(300, 1024, 640)
     exe.save(tmp_path / "product.mlc")
     loaded = mlc.load(tmp_path / "product.mlc")
     assert loaded.memory_analysis() == exe.memory_analysis()
@@ -102,6 +103,6 @@ def test_calls_that_overlap_and_saved_programs_have_workspaces_of_their_own(tmp_
 
 
 def test_a_forked_child_has_a_workspace(in_a_child):
-    exe, args, _ = product(300, 512, 640)
+    exe, args, _ = product(300, 1024, 640)
     wanted = exe(*args).tobytes()
     assert in_a_child(lambda: exe(*args).tobytes() == wanted)

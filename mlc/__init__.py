@@ -1,11 +1,15 @@
 """mlc: a small ML tensor compiler for CPUs.
 
     f = mlc.jit(fn); y = f(*args)                          trace, compile, run
-    exe = mlc.jit(fn).lower(*specs).compile()              ahead of time; exe.as_text(stage) shows every stage
-    mlc.numpy, mlc.nn, mlc.asarray                         what functions are written with
+    exe = mlc.jit(fn).lower(*specs).compile()              ahead of time, for arrays or mlc.spec("f32[64,784]"); exe.as_text(stage) shows every stage
+    exe.save(path); mlc.load(path)                         a compiled program in a file
+    mlc.numpy, mlc.nn                                      what functions are written with
+    mlc.asarray(x)                                         a lazy array: operations are recorded, and run when a value is asked for
+    @mlc.check(inputs={"x": "f32[B,64]"}, dims=...)        a test of a model: mlc and JAX run it and are compared
     with mlc.options(check=2): ...                         options, also MLC_CHECK=2
+    mlc.errors                                             what mlc raises
 
-Importing this imports neither jax nor pytest. What recording a function and running cached code need comes along where its bytecode
+Importing this imports neither jax nor hypothesis nor pytest. What recording a function and running cached code need comes along where its bytecode
 is kept; otherwise, and for the compiler and LLVM always, modules come on first use.
 """
 
@@ -45,7 +49,14 @@ def __dir__() -> list[str]:
 
 
 def check(*args, **kwargs):
-    """Decorator for tests of models: mlc and JAX run the same function and their answers are compared (`pytest_mlc.check`)."""
+    """Decorator for tests of models: mlc and JAX run the same function and their answers are compared under the derived bound.
+
+    `check(inputs, dims=None, *, seed=0)`, as described at `pytest_mlc.check.check`:
+
+        @mlc.check(inputs={"x": "f32[B,64]"}, dims={"B": (1, 256)})
+        def test_classifier(x):
+            return model(params, x)
+    """
     from pytest_mlc.check import check as decorator
     return decorator(*args, **kwargs)
 

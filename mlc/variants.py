@@ -249,20 +249,20 @@ class Compiled:
         return self.executable.graph
 
     def as_text(self, stage: str = "optimized") -> str:
-        """The program at a stage: "graph", "optimized", "kernels", "loops", "memory", "llvm" or "asm"."""
+        """The program at a stage: "graph", "optimized", "kernels", "loops", "memory", "llvm" or "asm" (the last two not after `mlc.load`)."""
         return self.executable.as_text(stage)
 
     @property
     def pass_log(self) -> list:
-        """What each pass did."""
+        """A `PassResult` for each pass that ran: name, version, changed, nodes before and after, milliseconds, notes; empty after `mlc.load`."""
         return self.executable.pass_log
 
     def cost_analysis(self) -> dict:
-        """Flops and bytes accessed, in total and per kernel."""
+        """{"flops", "bytes accessed"} of one call, and "kernels": a list of the same for each kernel."""
         return self.executable.cost_analysis()
 
     def memory_analysis(self) -> dict:
-        """Arena, live lower bound, constants and outputs in bytes."""
+        """Bytes: "arena", "max live" (its lower bound), "constants", "packed" (weights), "inputs", "outputs", "workspace", "scratch per worker"."""
         return self.executable.memory_analysis()
 
     def save(self, path: str | os.PathLike) -> None:

@@ -3,7 +3,10 @@
     graphs()            valid graphs, with arguments: any op, shape and dtype that mlc has
     arrays(type)        an array of a tensor type, dense or with special values
     tensor_types()      shapes around 0, 1, vector and tile sizes
-    build(random, ...)  the same graphs from a `random.Random`, without Hypothesis (what the fuzz campaign uses)
+    dtypes()            the dtypes that mlc has
+    build(random, ...)  the same graphs from a `random.Random`, without Hypothesis (what the fuzz campaign uses): a `Program`, made of what a
+                        `Config` and its `Palette` of shapes allow
+    dense, special      an array of a type from a NumPy generator
 
 Hypothesis is imported on first use.
 """

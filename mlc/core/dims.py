@@ -93,7 +93,10 @@ _SPEC = re.compile(r"\s*([a-z]+[0-9]*)\s*\[([^\]]*)\]\s*")
 
 
 def parse_type(text: str) -> TensorType:
-    """`"f32[B,128]"` -> TensorType. Raises ParseError (form), DtypeError (name) or ShapeError (negative size)."""
+    """`"f32[B,128]"` -> TensorType; as `mlc.spec` what stands for an argument in `lower` (all sizes numbers) and in `mlc.check` (names, too).
+
+    Raises ParseError (form), DtypeError (name) or ShapeError (negative size).
+    """
     if not isinstance(text, str):
         raise ParseError(f"a tensor type is written as a string like 'f32[64,784]', got {text!r}")
     match = _SPEC.fullmatch(text)

@@ -48,7 +48,7 @@ class WideningWarning(UserWarning):
 
 
 class VerifyError(MlcError, AssertionError):
-    """An IR broke an invariant of its level. Fields: ``invariant``, ``where``, ``found``, ``expected``."""
+    """An IR broke an invariant of its level. Fields: ``invariant``, ``where``, ``found``, ``expected``, and ``stage``, what was run last."""
 
     def __init__(self, invariant: str, where: str, found: object, expected: object, stage: str = ""):
         self.invariant, self.where, self.found, self.expected, self.stage = invariant, where, found, expected, stage

@@ -160,7 +160,7 @@ def hard_silu(x):
 
 @public
 def gelu(x, approximate: bool = True):
-    """x times the normal distribution function: by tanh, or exactly by erfc."""
+    """x times the normal distribution function: approximated by tanh, or with `approximate=False` by erf."""
     (x,) = promote(x, to=to_inexact)
     if approximate:
         inner = like(x, math.sqrt(2 / math.pi)) * (x + 0.044715 * (x ** 3))

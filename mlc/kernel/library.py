@@ -1,8 +1,8 @@
 """Which kernels are functions of mlc's library: compiled once a machine, with sizes as arguments, instead of once a program.
 
-LLVM takes a quarter longer for a function whose sizes are arguments, so it has to be one that others ask for too: a contraction, or
-attention, on floats, with little after it. Such functions differ in their register tile, in what is left over at the edges, and in the few
-instructions that follow. They run as fast as with constants (128 cubed and 256 cubed within 0.8%); small products, whose loops have few
+LLVM takes a quarter longer for a function whose sizes are arguments, so it has to be one that others ask for too: a contraction,
+attention, or a reduction of rows, on f32 or f64. Such functions differ in their register tile or lanes, in what is left over at the edges, and
+in what is computed beside. They run as fast as with constants (128 cubed and 256 cubed within 0.8%); small products, whose loops have few
 iterations, would not (64 cubed: 1.5%), and stay with the program.
 """
 

@@ -1,4 +1,7 @@
-"""`mlc.errors`: every error that mlc raises on purpose, and the warning it gives."""
+"""`mlc.errors`: every error that mlc raises on purpose, and the warning that recording a function may give.
+
+Other warnings: `mlc.core.errors.OptionWarning` (an unknown MLC_... variable), `mlc.cache.store.CacheWarning`.
+"""
 
 from mlc.core.errors import (
     ArtifactError,

@@ -212,14 +212,14 @@ def hypot(x1, x2, /):
 
 @public(aliases=("atan2",))
 def arctan2(x1, x2, /):
-    """The angle of (x2, x1)."""
+    """The angle of (x2, x1). Not available yet: compute it outside the compiled function."""
     need("arctan2", "atan2", "compute it outside the compiled function")
     return emit("atan2", promote(x1, x2, to=to_inexact))
 
 
 @public
 def nextafter(x1, x2, /):
-    """The next float after x1 towards x2."""
+    """The next float after x1 towards x2. Not available yet: compute it outside the compiled function."""
     need("nextafter", "nextafter", "compute it outside the compiled function")
     return emit("nextafter", promote(x1, x2, to=to_inexact))
 

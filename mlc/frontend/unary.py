@@ -23,7 +23,8 @@ def _inexact(name: str, op: str = "", aliases: tuple[str, ...] = (), instead: st
         (x,) = promote(x, to=to_inexact)
         return emit(need(name, op, instead) if op not in REGISTRY else op, (x,))
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Elementwise {name}; integers and bools become floats first (64-bit ones float64, others float32)."
+    known = f"Elementwise {name}; integers and bools become floats first (64-bit ones float64, others float32)."
+    function.__doc__ = known if op in REGISTRY else f"Not available yet: {instead}."
     return public(function, aliases=aliases)
 
 

@@ -40,10 +40,14 @@ STAGES = ("graph", "optimized", "kernels", "loops", "memory", "llvm", "asm")
 
 
 class Executable:
-    """A compiled graph: `run` takes and returns flat lists of NumPy arrays in parameter and output order."""
+    """A compiled graph: `run` takes and returns flat lists of NumPy arrays in parameter and output order.
+
+    Stages that are made later, on demand, are made under the options that shape code as they are now.
+    """
 
     def __init__(self, graph: Graph, target: Target, program, stages: Stages | None = None):
         self.graph, self.target, self.program, self._pass_log = graph, target, program, None
+        self._settings = stages.settings if stages is not None else opt.affecting_code()
         if stages is not None:
             self.stages, self._pass_log = stages, stages.pass_log
         self.run = program.run if program is not None else self._interpret
@@ -52,7 +56,7 @@ class Executable:
     def stages(self) -> Stages:
         """All stages, made on demand."""
         from mlc.stages import Stages
-        return Stages(self.graph, self.target)
+        return Stages(self.graph, self.target, self._settings)
 
     def _interpret(self, args: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [np.array(v) for v in evaluate(self.stages.optimized, args)]

@@ -40,13 +40,24 @@ from mlc.runtime.pairs import use_pairs
 HEAVY_SECONDS = 20e-6
 
 
+class _made(lazy):
+    """A stage, made when it is first read, under the options of its `Stages`: by then others may be in force."""
+
+    def __get__(self, instance: Stages | None, owner: type | None = None):
+        if instance is None:
+            return self
+        with opt.restored(instance.settings):
+            return super().__get__(instance, owner)
+
+
 class Stages:
-    """Everything between a captured graph and its program, for one target."""
+    """Everything between a captured graph and its program, for one target. `settings`: the options that shape code (default: those in force)."""
 
-    def __init__(self, graph: Graph, target: Target):
+    def __init__(self, graph: Graph, target: Target, settings: dict[str, object] | None = None):
         self.graph, self.target = graph, target
+        self.settings = opt.affecting_code() if settings is None else settings
 
-    @lazy
+    @_made
     def _passes(self) -> tuple[Graph, list[PassResult]]:
         with vecmath.formulas(self.target.avx512):
             return run_pipeline(self.graph)
@@ -60,7 +71,7 @@ class Stages:
         """What each pass did, and fusion and the memory plan after them."""
         return [*self._passes[1], self._fusion[1], self._plan[1]]
 
-    @lazy
+    @_made
     def _fusion(self) -> tuple[KernelGraph, PassResult]:
         begun = time.perf_counter()
         optimized = self.optimized
@@ -74,7 +85,7 @@ class Stages:
         return found, PassResult(None, True, name="fuse", version=FUSE_VERSION, nodes_before=len(self.optimized), nodes_after=len(found.steps),
                                  milliseconds=(time.perf_counter() - begun) * 1e3, notes=refused)
 
-    @lazy
+    @_made
     def packed(self) -> KernelGraph:
         """The partition with constant right operands of contractions packed."""
         found = pack_weights(self._fusion[0], self.target.vector_bits // 8, self.target.vector_registers)
@@ -83,7 +94,7 @@ class Stages:
             verify_program(found, "pack")
         return found
 
-    @lazy
+    @_made
     def schedules(self) -> dict[Kernel, Schedule]:
         target, words = self.target, self._words()
         found = {k: schedule_for(k, target.vector_bits // 8, target.vector_registers, words=words) for k in self.packed.kernels()}
@@ -101,7 +112,7 @@ class Stages:
             return integers
         return integers | {dt.bf16}
 
-    @lazy
+    @_made
     def loops(self) -> dict[Kernel, LoopKernel]:
         found = lower_program(self.packed, self.schedules)
         if opt.get("check"):
@@ -113,12 +124,12 @@ class Stages:
                     text.text_round_trips(kernel, "lowering")
         return found
 
-    @lazy
+    @_made
     def spilled(self) -> dict[Kernel, list[Buffer]]:
         """Scratch that is too large for the stack, per kernel: it gets a place in the workspace or in the arena."""
         return {k: [b for b in placed_buffers(loop) if b.own] for k, loop in self.loops.items()}
 
-    @lazy
+    @_made
     def kernels(self) -> KernelGraph:
         """The partition, its steps in the order that they run."""
         found = order_program(self.packed, self.spilled)
@@ -126,7 +137,7 @@ class Stages:
             text_round_trips(found, self.schedules, "fuse")
         return found
 
-    @lazy
+    @_made
     def _plan(self) -> tuple[ProgramPlan, PassResult]:
         return plan_program(self.kernels, self.spilled)
 
@@ -134,7 +145,7 @@ class Stages:
     def plan(self) -> ProgramPlan:
         return self._plan[0]
 
-    @lazy
+    @_made
     def module(self) -> Module:
         calls = [(self.loops[step.kernel], self.plan.places(k, step)) for k, step in enumerate(self.kernels.steps)]
         return emit_module(calls, self.target, [self.plan.dead_before(k) for k in range(len(calls))] if opt.get("check") else ())

@@ -85,6 +85,21 @@ def test_every_stage_has_a_text_and_unknown_ones_are_refused():
         executable.as_text("hlo")
 
 
+@pytest.mark.parametrize("options", [{"disable_passes": "fuse"}, {"limit": 0}, {"fork_us": 0}, {"target": "generic"}], ids=str)
+def test_after_a_hit_texts_and_analyses_are_those_of_the_options_it_was_compiled_under(tmp_path, options):
+    with mlc.options(cache_dir=str(tmp_path / "cache"), **options):
+        lowered = mlc.jit(lambda x, w: mlc.numpy.tanh(x @ w) * 1.0).lower(mlc.spec("f32[64,8]"), mlc.spec("f32[8,8]"))
+        cold, warm = lowered.compile(), lowered.compile()
+    assert warm.executable._pass_log is None, "it was no hit"
+    for stage in STAGES:
+        assert warm.as_text(stage) == cold.as_text(stage)
+    assert warm.memory_analysis() == cold.memory_analysis() and warm.cost_analysis() == cold.cost_analysis()
+    assert [(r.name, r.stats) for r in warm.pass_log] == [(r.name, r.stats) for r in cold.pass_log]
+    warm.save(tmp_path / "saved")
+    loaded = mlc.load(tmp_path / "saved")
+    assert loaded.as_text("kernels") == cold.as_text("kernels") and loaded.memory_analysis() == cold.memory_analysis()
+
+
 def test_the_dump_folder_receives_every_stage(tmp_path):
     with mlc.options(cache=False, dump=str(tmp_path / "dump")):
         executable = compile_graph(small_graph())

@@ -129,6 +129,16 @@ def affecting_code() -> dict[str, object]:
 
 
 @contextmanager
+def restored(values: dict[str, object]) -> Iterator[None]:
+    """Values that `affecting_code` once gave are in force again for a block."""
+    token = _overrides.set({**(_overrides.get() or {}), **values})
+    try:
+        yield
+    finally:
+        _overrides.reset(token)
+
+
+@contextmanager
 def options(**values: object) -> Iterator[None]:
     """Set options for a block: ``with mlc.options(check=2, threads=1): ...``.
 

@@ -135,20 +135,23 @@ def load_executable(path: str | os.PathLike) -> tuple[LoadedExecutable, str]:
 
 @uncollected()
 def compile_graph(graph: Graph) -> Executable:
-    """Compile a graph under the options in force. Raises VerifyError, UnsupportedError or CodegenError."""
+    """Compile a graph under the options in force. Raises VerifyError, UnsupportedError or CodegenError.
+
+    With the option `check`, the persistent cache is neither read, because whoever asks for checks wants them to run, nor written.
+    """
     opt.warn_of_unknown_variables()
     for name in opt.OPTIONS:
         opt.get(name)  # a bad value of any option is refused here, not where it first matters
     if opt.get("check"):
         verify(graph, "capture")
     interpreted = opt.get("backend") == "interpreter"
-    cache = None if interpreted else default_cache()
+    cache = None if interpreted or opt.get("check") else default_cache()
     if not interpreted:
         _recall()
     target = get_target(str(opt.get("target")))
     key = ""
     if cache is not None and cache.enabled:
-        key = cache_key(print_graph(graph), pipeline=_pipeline_text(), target=target.key, extra=bool(opt.get("check")))
+        key = cache_key(print_graph(graph), pipeline=_pipeline_text(), target=target.key)
         program = _from_cache(graph, cache, key)
         if program is not None:
             found = Executable(graph, target, program)

@@ -41,9 +41,10 @@ PROBES = 3
 SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, LARGE_EVERY, RULE_EVERY, LONG_EVERY, TWIN_EVERY, PATH_EVERY = 8, 20, 3, 40, 4, 16, 12, 12
 # Which of SPECIAL_EVERY cases have lengths at the compiler's boundaries.
 LENGTHS_AT = (3, 4)
-# Options that take turns: everything checked (all others verify after each stage), nothing checked as users run it, steps that are not
-# fused (more of them, and more memory to plan), other targets, parallel loops however small, stores past the caches however small, bf16 in pairs.
-CHECK_EVERY, UNCHECKED_EVERY, UNFUSED_EVERY, TARGET_EVERY, FORKED_EVERY, STREAMED_EVERY, PAIRED_EVERY = 10, 4, 6, 12, 7, 11, 3
+# Options that take turns: everything checked (all others verify after each stage), nothing checked as users run it (so are twins and what they are
+# made from: only that uses the persistent cache), steps that are not fused (more of them, and more memory to plan), other targets, parallel loops
+# however small, stores past the caches however small, bf16 in pairs.
+CHECK_EVERY, UNCHECKED_EVERY, UNFUSED_EVERY, TARGET_EVERY, FORKED_EVERY, STREAMED_EVERY, PAIRED_EVERY = 10, 8, 6, 12, 7, 11, 3
 
 
 # Variants that take microseconds for each vector of a program's elements, and how many elements they get.
@@ -186,12 +187,22 @@ class Stream:
                 del self.latest[next(iter(self.latest))]
         return self.latest[i]
 
-    def _twin(self, i: int) -> tuple[int, Program]:
-        """A case before number i, and its program with one thing changed."""
+    def _model(self, i: int) -> tuple[int, random.Random]:
+        """The case before number i that this one is a twin of, and what the change is drawn from."""
         source = random.Random(f"{self.settings.seed} {self.lane}/{self.lanes} {i}")
         older = i - source.randint(1, TWIN_EVERY - 2)
-        older -= _large(older)
+        return older - _large(older), source
+
+    def _twin(self, i: int) -> tuple[int, Program]:
+        """A case before number i, and its program with one thing changed."""
+        older, source = self._model(i)
         return older, twin(source, self._program(older), self._config(older), self.evaluator)
+
+    def _options(self, i: int, model: int) -> dict[str, str]:
+        """A twin has the options of its model, and both are compiled without checks: so that a persistent cache that takes one for the other is
+        seen."""
+        next_twin = i // TWIN_EVERY * TWIN_EVERY + TWIN_EVERY - 1
+        return options_for(model) | ({"check": "0"} if self._model(next_twin)[0] == model else {})
 
     def case(self, i: int) -> Fresh:
         """Case number i."""
@@ -201,4 +212,4 @@ class Stream:
         if variant in INTERPRETERS and work(program.graph) > MOST_INTERPRETED:
             variant = "again"  # on a busy machine they would take long enough to count as hanging
         return Fresh(i * self.lanes + self.lane, program, self._config(model).special, i % JIT_EVERY == JIT_EVERY - 1, variant,
-                     options_for(i))
+                     self._options(i, model))

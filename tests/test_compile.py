@@ -45,6 +45,23 @@ def test_a_hit_skips_optimising_and_code_generation(tmp_path, monkeypatch):
     np.testing.assert_allclose(cold, EXPECTED, rtol=1e-6)
 
 
+@pytest.mark.parametrize("level", [1, 2])
+def test_checks_run_whatever_the_cache_holds_and_leave_it_alone(tmp_path, monkeypatch, level):
+    import mlc.kernel.verify
+    ran = []
+    right = mlc.kernel.verify.verify_program
+    monkeypatch.setattr(mlc.kernel.verify, "verify_program", lambda *a, **k: (ran.append(a), right(*a, **k)))
+    with mlc.options(cache_dir=str(tmp_path / "cache")):
+        compile_graph(small_graph())
+        entries = sorted(os.listdir(tmp_path / "cache"))
+        assert entries and not ran
+        for again in (1, 2):
+            with mlc.options(check=level):
+                compile_graph(small_graph())
+            assert len(ran) == 2 * again  # after fusion, and after packing
+        assert sorted(os.listdir(tmp_path / "cache")) == entries
+
+
 def test_a_second_process_hits(tmp_path):
     script = """
 import sys
@@ -98,6 +115,15 @@ def test_after_a_hit_texts_and_analyses_are_those_of_the_options_it_was_compiled
     warm.save(tmp_path / "saved")
     loaded = mlc.load(tmp_path / "saved")
     assert loaded.as_text("kernels") == cold.as_text("kernels") and loaded.memory_analysis() == cold.memory_analysis()
+
+
+def test_code_of_the_interpreter_backend_is_that_of_the_options_it_was_compiled_under():
+    lowered = mlc.jit(lambda x: mlc.numpy.sum(mlc.numpy.exp(x @ x))).lower(mlc.spec("f32[64,64]"))
+    with mlc.options(backend="interpreter", check=1):
+        asked_later, asked_here = lowered.compile(), lowered.compile()
+        text = asked_here.as_text("llvm")
+    plain = lowered.compile().as_text("llvm")
+    assert asked_later.as_text("llvm") == text != plain, "checked code overwrites memory that nobody reads any more"
 
 
 def test_the_dump_folder_receives_every_stage(tmp_path):

@@ -62,7 +62,7 @@ def test_options_that_affect_code_select_the_variant():
     with mlc.options(pass_limit=3):
         f(x)
         f(x)
-    with mlc.options(check=2):
+    with mlc.options(dump="", threads=2):
         f(x)
     assert len(calls) == 2
 
@@ -559,6 +559,20 @@ def test_importing_mlc_is_light():
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert out.returncode == 0, out.stderr
     assert out.stdout.split()[1:] == ["True", "True"]
+
+
+def test_a_call_under_another_check_is_compiled_and_checked_anew(monkeypatch):
+    from mlc.compile import compile_graph
+    from mlc.core.options import get
+    levels = []
+    monkeypatch.setattr("mlc.variants.compile_graph", lambda graph: (levels.append(get("check")), compile_graph(graph))[1])
+    f, x = mlc.jit(lambda x: x * 2 + 1), np.arange(3.0)
+    with mlc.options(backend="llvm"):
+        for _ in range(2):
+            for level in (0, 1, 2):
+                with mlc.options(check=level):
+                    np.testing.assert_array_equal([f(x) for _ in range(4)], [x * 2 + 1] * 4)
+    assert levels == [0, 1, 2]
 
 
 def test_deep_chains_record_and_run():

@@ -52,7 +52,8 @@ class Option:
 
 
 OPTIONS: dict[str, Option] = {
-    "check": Option(0, _int(0, 2), False, "0 no checks; 1 verify after every stage; 2 also round-trip text and interpret"),
+    # It shapes code: with checks, memory that nobody may read any more is overwritten between steps.
+    "check": Option(0, _int(0, 2), True, "0 no checks; 1 verify after every stage; 2 also round-trip text and interpret"),
     "threads": Option(1, _int(1, 256), False, "threads of a parallel loop, the caller's included"),
     "fork_us": Option(4, _int(0, 1 << 40), True, "loops of at least so many microseconds, as estimated, are parallel"),
     "stream_kb": Option(1 << 15, _int(0, 1 << 40), True, "outputs of at least so many KiB that nothing reads again are stored past the caches"),

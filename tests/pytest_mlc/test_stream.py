@@ -6,7 +6,7 @@ from mlc_strategies.path_goals import PATHS
 
 from mlc.graph import parse_graph
 from pytest_mlc.settings import Settings
-from pytest_mlc.stream import INTERPRETERS, MOST_INTERPRETED, Stream, options_for, path_of, work
+from pytest_mlc.stream import INTERPRETERS, MOST_INTERPRETED, TWIN_EVERY, Stream, options_for, path_of, work
 
 
 def test_interpreters_run_small_programs_only():
@@ -36,6 +36,18 @@ def test_every_way_of_computing_has_a_case_of_its_own_within_150():
     assert {path_of(i) for i in range(150)} == {"", *PATHS}
     assert all(options_for(i)["fork_us"] == "0" for i in range(600) if path_of(i) == "split")
     assert any(options_for(i).get("stream_kb") == "0" for i in range(20))
+
+
+def test_a_twin_and_its_model_are_compiled_alike_and_use_the_cache():
+    stream, checks = Stream(Settings(seed=2)), Counter()
+    for i in range(120):
+        fresh = stream.case(i)
+        checks[fresh.options["check"]] += 1
+        if i % TWIN_EVERY == TWIN_EVERY - 1:
+            model = stream._model(i)[0]
+            assert i - TWIN_EVERY < model < i and fresh.options == stream.case(model).options
+            assert fresh.options == {**options_for(model), "check": "0"}  # with checks the cache is neither read nor written
+    assert 24 <= checks["0"] <= 36 and checks["2"] >= 8 and checks["1"] > 60, checks
 
 
 def test_the_kinds_of_cases_leave_room_for_each_other():

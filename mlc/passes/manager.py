@@ -126,13 +126,23 @@ class Pass:
         return f"{self.name} v{self.version}" + (f" {{{shown}}}" if shown else "")
 
 
+def run_pass(graph: Graph, each: Pass, ctx: PassContext) -> PassResult:
+    """Run one pass once, and check what it did as far as `check` says."""
+    level = opt.get("check")
+    text = print_graph(graph) if level >= 2 else ""
+    result = each.run(graph, ctx)
+    if level:
+        from mlc.passes.checks import check_pass
+        check_pass(graph, text, result, level)
+    return result
+
+
 def run_passes(graph: Graph, passes: Sequence[Pass], ctx: PassContext,
                observe: Callable[[PassResult], None] | None = None) -> tuple[Graph, list[PassResult]]:
     """Run the passes round after round until none changes the graph, at most `pass_limit` rounds; returns graph and log.
 
     A pass is not run again on its own result. `observe` gets every result while it still holds its graph.
     """
-    level = opt.get("check")
     log: list[PassResult] = []
     seen: dict[str, Graph | None] = {}
     for _ in range(opt.get("pass_limit")):
@@ -140,11 +150,7 @@ def run_passes(graph: Graph, passes: Sequence[Pass], ctx: PassContext,
         for place, each in enumerate(passes):
             if seen.get(each.name) is graph:
                 continue
-            text = print_graph(graph) if level >= 2 else ""
-            result = each.run(graph, ctx)
-            if level:
-                from mlc.passes.checks import check_pass
-                check_pass(graph, text, result, level)
+            result = run_pass(graph, each, ctx)
             if observe is not None:
                 observe(result)
             changed |= result.changed

@@ -1,7 +1,8 @@
 """Run passes on the text of a graph and print the result.
 
 PASSES is a comma-separated list; each pass runs once, in the order given. Without -p the whole pipeline runs to its fixed
-point. Constants that the text names by digest come from --constants, an .npz file with any names.
+point. MLC_LIMIT, MLC_CHECK and MLC_DISABLE_PASSES mean the same either way. Constants that the text names by digest come from
+--constants, an .npz file with any names.
 """
 
 from __future__ import annotations
@@ -57,20 +58,22 @@ def read_constants(file: str) -> dict:
 
 
 def select_passes(names: str) -> list:
-    """The passes with these names, in this order. Raises UsageError for an unknown one."""
-    from mlc.passes.pipeline import PIPELINE
+    """The passes with these names, in this order, but for those that are disabled. Raises UsageError for an unknown one."""
+    from mlc.passes.pipeline import PIPELINE, active_passes
     from mlc.tools.cli import UsageError
     known = {each.name: each for each in PIPELINE}
     chosen = [name.strip() for name in names.split(",") if name.strip()]
     unknown = [name for name in chosen if name not in known]
     if unknown or not chosen:
         raise UsageError(f"no pass is called {unknown[0] if unknown else names!r}; known: {', '.join(known)}")
-    return [known[name] for name in chosen]
+    active = {each.name for each in active_passes()}
+    return [known[name] for name in chosen if name in active]
 
 
 def run(args: argparse.Namespace) -> int:
+    from mlc.core import options as opt
     from mlc.graph import print_graph, verify
-    from mlc.passes.manager import PassContext
+    from mlc.passes.manager import PassContext, run_pass
     from mlc.passes.pipeline import PIPELINE, run_pipeline
     from mlc.tools.cli import UsageError
     if args.list:
@@ -87,9 +90,9 @@ def run(args: argparse.Namespace) -> int:
     if passes is None:
         graph, log = run_pipeline(graph)
     else:
-        context, log = PassContext(), []
+        context, log = PassContext(limit=opt.get("limit")), []
         for each in passes:
-            result = each.run(graph, context)
+            result = run_pass(graph, each, context)
             graph = verify(result.graph, f"pass {each.name}")
             log.append(result)
     if args.log:

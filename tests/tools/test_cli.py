@@ -13,7 +13,7 @@ from mlc.cache.store import Cache
 from mlc.core.literal import Literal
 from mlc.graph import parse_graph, print_graph
 from mlc.passes import pipeline
-from mlc.passes.manager import Pass
+from mlc.passes.manager import Pass, PassResult
 from mlc.tools.cli import COMMANDS, main
 
 GRAPH = """graph @twice(%x: f32[4,8]) -> f32[4,8] {
@@ -127,6 +127,27 @@ def test_opt_runs_the_pipeline_by_default_and_its_output_is_input_again(folder, 
     assert text.count("tanh") == 1 and "transpose" not in text
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert output(capsys, "opt", "-", "-p", "cse") == text
+
+
+def test_opt_follows_the_options_of_passes_for_named_ones_too(folder, capsys, monkeypatch):
+    monkeypatch.setenv("MLC_LIMIT", "0")
+    assert output(capsys, "opt", "graph.mlc", "-p", "simplify") == output(capsys, "opt", "graph.mlc", "-p", "inline") == GRAPH
+    monkeypatch.delenv("MLC_LIMIT")
+    monkeypatch.setenv("MLC_DISABLE_PASSES", "simplify")
+    assert output(capsys, "opt", "graph.mlc", "-p", "simplify,cse") == output(capsys, "opt", "graph.mlc", "-p", "cse")
+    monkeypatch.setenv("MLC_DISABLE_PASSES", "frob")
+    assert "no pass is called 'frob'" in bad(capsys, "opt", "graph.mlc", "-p", "cse")
+
+
+def test_opt_checks_named_passes_as_the_pipeline_does(folder, capsys, monkeypatch):
+    def multiply_instead(graph, context):
+        return PassResult(parse_graph(GRAPH.replace("add %2, %3", "mul %2, %3")), True)
+    monkeypatch.setattr(pipeline, "PIPELINE", (*pipeline.PIPELINE, Pass("evil", 1, multiply_instead)))
+    monkeypatch.setenv("MLC_CHECK", "1")
+    assert "mul" in output(capsys, "opt", "graph.mlc", "-p", "evil")
+    monkeypatch.setenv("MLC_CHECK", "2")
+    assert main(["opt", "graph.mlc", "-p", "evil"]) == 1
+    assert "meaning_is_kept after pass evil" in capsys.readouterr().err
 
 
 def test_opt_lists_the_passes(capsys):

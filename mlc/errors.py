@@ -1,14 +1,16 @@
-"""`mlc.errors`: every error that mlc raises on purpose, and the warning that recording a function may give.
+"""`mlc.errors`: every error that mlc raises on purpose, and every warning that it gives: `CacheWarning`, `OptionWarning`, `WideningWarning`.
 
-Other warnings: `mlc.core.errors.OptionWarning` (an unknown MLC_... variable), `mlc.cache.store.CacheWarning`.
+What a passing `mlc.check` outside of pytest has to say is a `pytest_mlc.check.CheckNote`.
 """
 
 from mlc.core.errors import (
     ArtifactError,
+    CacheWarning,
     CodegenError,
     DtypeError,
     MlcError,
     OptionError,
+    OptionWarning,
     ParseError,
     ShapeError,
     TraceError,
@@ -18,6 +20,6 @@ from mlc.core.errors import (
 )
 
 __all__ = [
-    "ArtifactError", "CodegenError", "DtypeError", "MlcError", "OptionError", "ParseError", "ShapeError", "TraceError", "UnsupportedError",
-    "VerifyError", "WideningWarning",
+    "ArtifactError", "CacheWarning", "CodegenError", "DtypeError", "MlcError", "OptionError", "OptionWarning", "ParseError", "ShapeError",
+    "TraceError", "UnsupportedError", "VerifyError", "WideningWarning",
 ]

@@ -25,7 +25,7 @@ import warnings
 
 from mlc.core import options
 from mlc.core.dataclass import dataclass
-from mlc.core.errors import OptionError
+from mlc.core.errors import CacheWarning, OptionError
 from mlc.core.fingerprint import fingerprint, sources_fingerprint, versions
 
 MAGIC = b"MLCCACHE"
@@ -38,10 +38,6 @@ _RESCAN_WRITES = 64        # other processes fill the folder too: measure it aga
 _EVICT_TO = 0.9            # evicting a little more than needed keeps it rare
 
 SETTING = "set MLC_CACHE_DIR to a folder of your own, or MLC_CACHE=0 to do without"
-
-
-class CacheWarning(UserWarning):
-    """The compilation cache cannot be used, or holds damaged entries; results are right, compiling is slower."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The exceptions mlc raises. Every message says what was found, where, and what to do about it."""
+"""The exceptions mlc raises, and the warnings it gives. Every message says what was found, where, and what to do about it."""
 
 from __future__ import annotations
 
@@ -41,6 +41,10 @@ class ArtifactError(MlcError, ValueError):
 
 class OptionWarning(UserWarning):
     """An option that is set where nobody reads it."""
+
+
+class CacheWarning(UserWarning):
+    """The compilation cache cannot be used, or holds damaged entries; results are right, compiling is slower."""
 
 
 class WideningWarning(UserWarning):

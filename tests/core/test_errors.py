@@ -2,6 +2,8 @@
 
 import inspect
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,16 @@ def test_every_error_is_an_mlc_error_with_a_docstring(error):
     ("UnsupportedError", NotImplementedError), ("VerifyError", AssertionError), ("CodegenError", RuntimeError)])
 def test_errors_join_the_built_in_families(name, family):
     assert issubclass(getattr(errors, name), family)
+
+
+def test_every_error_and_warning_of_mlc_has_a_public_name():
+    import mlc
+    from mlc import errors as public
+    sources = [path.read_text(encoding="utf-8") for path in Path(mlc.__file__).parent.rglob("*.py")]
+    warnings = {name for text in sources for name in re.findall(r"^class (\w+)\(\w*Warning\)", text, re.M)}
+    assert warnings == {"CacheWarning", "OptionWarning", "WideningWarning"}
+    assert sorted(warnings | {c.__name__ for c in CLASSES}) == public.__all__
+    assert all(issubclass(getattr(public, name), UserWarning) for name in warnings)
 
 
 def test_a_verify_error_reads_invariant_stage_place_found_expected():

@@ -118,9 +118,6 @@ def parse_problem(stage: str, text: str) -> str:
         elif stage == "kernels":
             from mlc.kernel.program_text import parse_kernel_graph
             parse_kernel_graph(text)
-        elif stage == "kernels":
-            from mlc.kernel.program_text import parse_kernel_graph
-            parse_kernel_graph(text)
         elif stage == "memory":
             from mlc.memory.plan import parse_plan
             parse_plan(text)

@@ -175,5 +175,19 @@ def test_every_file_says_what_it_is():
     assert not silent, "\n".join(silent)
 
 
+def test_no_branch_asks_what_one_before_it_asked():
+    dead = []
+    for path in SIZED:
+        for node in ast.walk(tree(path)):
+            asked = set()
+            while isinstance(node, ast.If):
+                test = ast.dump(node.test)
+                if test in asked and not any(isinstance(part, (ast.Call, ast.NamedExpr)) for part in ast.walk(node.test)):
+                    dead.append(f"{path.relative_to(ROOT)}:{node.lineno}: elif {ast.unparse(node.test)}")
+                asked.add(test)
+                node = node.orelse[0] if len(node.orelse) == 1 else None
+    assert not dead, "\n".join(dead)
+
+
 def test_tests_leave_the_users_cache_alone():
     assert "mlc-tests-" in os.environ["MLC_CACHE_DIR"]

@@ -13,6 +13,7 @@ Everything is a comment to the IR parser, which reads the rest. A damaged file r
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import itertools
 import os
@@ -121,16 +122,27 @@ def keep(folder: Path, name: str, case: Case) -> Path:
 
     Workers that keep cases at the same time never overwrite each other's.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in itertools.count(1):
-        path = folder / f"{name}{f'-{number}' if number > 1 else ''}{SUFFIX}"
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # the name is taken, now for the content
-        except FileExistsError:
-            if not _holds(path, case):
-                continue
-        write(path, case)
-        return path
+    with _written(folder, name, dump(case)) as temporary:
+        for number in itertools.count(1):
+            path = folder / f"{name}{f'-{number}' if number > 1 else ''}{SUFFIX}"
+            try:
+                _take(path, temporary)
+            except FileExistsError:
+                if not _holds(path, case):
+                    continue
+                os.replace(temporary, path)
+            return path
+
+
+def _take(path: Path, temporary: str) -> None:
+    """Give a whole file its name. Raises FileExistsError where somebody has it: a name never stands for less than a whole case."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links: the name has to be taken first
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        os.replace(temporary, path)
 
 
 def _holds(path: Path, case: Case) -> bool:
@@ -144,15 +156,22 @@ def _holds(path: Path, case: Case) -> bool:
 
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 file under a temporary name, then move it into place: other workers read the same folders."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    with _written(path.parent, path.name, text) as temporary:
+        os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def _written(folder: Path, name: str, text: str) -> Iterator[str]:
+    """The path of a temporary file that holds a text; what is still there after the block is removed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.", suffix=".part")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+        yield temporary
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
 
 
 def read(path: Path) -> Case:

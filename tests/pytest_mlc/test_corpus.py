@@ -1,5 +1,7 @@
 """Stored cases: what is written is read, bit for bit; what is damaged is refused by name."""
 
+import concurrent.futures
+import os
 import random
 
 import numpy as np
@@ -87,3 +89,29 @@ def test_cases_of_one_name_are_all_kept_and_the_same_case_once(tmp_path):
     assert read(folder / "abc-2.mlc").args[0].tobytes() == other.args[0].tobytes()
     (folder / "cut.mlc").write_text("; mlc-case 1")
     assert keep(folder, "cut", one).name == "cut-2.mlc"
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
+def test_workers_that_keep_cases_of_one_name_keep_them_all(tmp_path, monkeypatch, links):
+    def refused(*paths):
+        raise PermissionError("no links here")
+    if not links:
+        monkeypatch.setattr(os, "link", refused)
+    cases = [Case(a_case().graph, [np.full(2, k, np.float32)]) for k in range(16)]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        paths = list(pool.map(lambda case: keep(tmp_path, "abc", case), cases))
+    assert sorted(paths) == sorted(entries(tmp_path)) and len(set(paths)) == 16
+    assert [read(path).args[0][0] for path in paths] == list(range(16))
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_name_is_taken_only_by_a_whole_case(tmp_path, monkeypatch):
+    names = []
+
+    def full(*arguments, **more):
+        names.extend(entries(tmp_path))  # what a process that is killed here would leave
+        raise OSError("no space left")
+    monkeypatch.setattr(os, "fdopen", full)
+    with pytest.raises(OSError, match="no space"):
+        keep(tmp_path, "abc", a_case())
+    assert names == list(entries(tmp_path)) == []

@@ -26,7 +26,8 @@ MOST_KEPT, LEAST_CHUNKS, LEAST_RATIO = 1 << 14, 4, 8
 # Partial sums are at most this part of the operands.
 SMALL = 16
 # A row times a matrix from L3 or memory: whole rows of the matrix stream better than pieces of columns. In how many blocks from how many bytes on,
-# and up to how many columns: so that two blocks are not cut further, and their sums take little memory.
+# and up to how many columns: so that two blocks are not cut further, and their sums take little memory. One thread gains, too (pages are visited
+# once), so the option `fork_us` has no say here.
 STREAMED_BLOCKS = ((8, 16 << 20, MOST_KEPT), (2, 2 << 20, 1024))
 
 
@@ -40,7 +41,7 @@ def _streamed_block(dot: Dot) -> int:
 
 
 def block_of(kernel: Kernel, constant: bool = False) -> int:
-    """Steps of k in a block; 0: the kernel is not split. `constant`: it reads a constant, which is stored in the order of its tiles."""
+    """Steps of k in a block; 0: the kernel is not split. `constant`: its right operand is one, which is stored in the order of its tiles."""
     if kernel.rows or len(kernel.stages) != 1 or not isinstance(kernel.stages[0], Dot):
         return 0
     (dot,) = kernel.stages
@@ -99,10 +100,18 @@ def split_dot(kernel: Kernel, block: int) -> tuple[list[Kernel], Kernel, list[st
     return parts, Kernel(f"{kernel.name}_sum", (*own, *_used(kernel, stage)), (), (stage,)), buffers
 
 
+def _right_is_constant(program: KernelGraph, step: Step) -> bool:
+    """Whether a step's contraction reads a constant as its right operand. What else is constant (a bias, the left operand) must not change the order
+    of its sums."""
+    read = {e.attr[0] for e in ex.topological([s.b for s in step.kernel.stages if isinstance(s, Dot)]) if e.op == "load"}
+    params = [p.name for p in step.kernel.params if p.role != "scratch"]
+    return any(program.values[name].role == "constant" for param, name in zip(params, step.args) if param in read)
+
+
 def split_contractions(program: KernelGraph) -> KernelGraph:
     """The program with deep contractions split where that is worth it."""
     done: dict[tuple[Kernel, bool], tuple | None] = {}
-    ways = [(step.kernel, any(program.values[name].role == "constant" for name in step.args)) for step in program.steps]
+    ways = [(step.kernel, _right_is_constant(program, step)) for step in program.steps]
     for kernel, constant in ways:
         if (kernel, constant) not in done:
             block = block_of(kernel, constant)

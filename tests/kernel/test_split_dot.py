@@ -97,6 +97,18 @@ def test_a_constant_matrix_is_not_split():
     assert len(made.kernels.steps) == 1 and block_of(whole(made)[0]) and not block_of(whole(made)[0], True)
 
 
+def test_constants_that_are_not_the_matrix_do_not_change_the_order_of_summation():
+    a, b = operands(1, 768, 1024)
+    bias = RNG.normal(size=768).astype("f4")
+
+    def run(function, *args):
+        made = stages(function, *args)
+        assert len(made.kernels.steps) == 2
+        return made.build().run(list(args))[0]
+    want = run(lambda a, b, c: a @ b + c, a, b, bias)
+    assert run(lambda a, b: a @ b + bias, a, b).tobytes() == run(lambda b, c: a @ b + c, b, bias).tobytes() == want.tobytes()
+
+
 def test_every_level_agrees_on_a_row_times_a_matrix():
     a, b = operands(1, 768, 1024)
     bias = RNG.normal(size=768).astype("f4")

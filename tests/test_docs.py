@@ -4,10 +4,13 @@ Blocks say what they are by an HTML comment above them: `shows STAGE`, `prints` 
 `setup` and code. In shown texts, a line `...` stands for any lines and `...` within a line for anything in it.
 """
 
+import ast
 import contextlib
 import functools
 import importlib
+import inspect
 import io
+import itertools
 import os
 import re
 import shlex
@@ -22,11 +25,15 @@ import pytest
 import mlc
 import mlc.numpy
 from mlc.core.dtype import bf16, f16, f32, f64
+from mlc.core.options import OPTIONS
+from mlc.kernel.tiling import paths as contraction_paths
 from mlc.ops.base import REGISTRY
+from pytest_mlc.executor import PATH_WORDS, paths_of, ways_of_pairs
 from pytest_mlc.golden import golden_executable, golden_options
+from pytest_mlc.session import pytest_addoption
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "docs/architecture.md", "docs/numerics.md", "docs/howto.md"]
+PAGES = ["README.md", *(f"docs/{name}.md" for name in ("architecture", "numerics", "howto", "fuzzing", "status", "performance", "decisions"))]
 # README's fragment of a model's test needs a model.
 README_SETUP = """
 import mlc
@@ -164,10 +171,62 @@ def test_files_and_pages_that_are_named_exist(page):
     inside = {path.name for path in (ROOT / "mlc").iterdir() if path.is_dir()}
     named = re.findall(r"`([\w.]+/[\w./]*)`", prose)
     named = {n if n.partition("/")[0] in rooms else f"mlc/{n}" for n in named if n.partition("/")[0] in rooms | inside}
-    assert not [n for n in named - {"tests/mlc_corpus"} if not (ROOT / n).exists()]  # that one is made when something fails
+    assert not [n for n in named - {"tests/mlc_corpus"} if not (ROOT / n).exists() and not is_attribute(n)]  # that one is made when something fails
     if page != "README.md":
         links = [n for n in re.findall(r"\]\(([^)#]+)[^)]*\)", prose) if "://" not in n]
         assert not [n for n in links if not (ROOT / page).parent.joinpath(n).exists()]
+
+
+def is_attribute(name: str) -> bool:
+    """Whether `folder/module.name` is there."""
+    path, _, attribute = name.rpartition(".")
+    file = ROOT / f"{path}.py"
+    return file.exists() and re.search(rf"^(def|class) {attribute}\b|^{attribute}\b", file.read_text(encoding="utf-8"), re.M) is not None
+
+
+def rows(page: str, head: str) -> list[list[str]]:
+    """The cells of the table whose head line begins so."""
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    (at,) = (k for k, line in enumerate(lines) if line.startswith(head))
+    body = itertools.takewhile(lambda line: line.startswith("|"), lines[at + 2:])
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in body]
+
+
+def test_every_option_is_in_the_table_with_its_default_and_a_star_if_it_shapes_code():
+    found = {}
+    for names, default, _ in rows("docs/howto.md", "| option | default |"):
+        for name in re.findall(r"`(\w+)`", names):
+            alone = names.removesuffix(" *") == f"`{name}`"
+            found[name] = (names.endswith("*"), default.replace(",", "") if alone else None)
+    told = {name: (option.affects_code, str(option.default) if found.get(name, (0, ""))[1] is not None else None)
+            for name, option in OPTIONS.items()}
+    assert found == told
+
+
+def test_every_option_of_fuzzing_is_in_its_page():
+    parser = pytest.Parser(_ispytest=True)
+    pytest_addoption(parser)
+    options = {name for option in parser.getgroup("mlc").options for name in option.names()}
+    text = (ROOT / "docs/fuzzing.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"--mlc-fuzz[\w-]*", text)) == options
+
+
+def words_given(function) -> set[str]:
+    """The words that a function of `pytest_mlc.executor` adds to those it found."""
+    words = set()
+    for node in ast.walk(ast.parse(inspect.getsource(function))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("add", "update"):
+            given = node.args[0].elt if isinstance(node.args[0], ast.GeneratorExp) else node.args[0]
+            words |= {part.value for part in ast.walk(given) if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+    return words
+
+
+def test_every_way_of_computing_is_explained():
+    (of_contractions,) = (node for node in ast.walk(ast.parse(inspect.getsource(contraction_paths))) if isinstance(node, ast.Dict))
+    words = {key.value for key in of_contractions.keys} | words_given(paths_of) | words_given(ways_of_pairs)
+    words |= set(re.fullmatch(r"\\b\(\?:(.*)\)\\b", PATH_WORDS.pattern)[1].split("|"))
+    found = {word for row in rows("docs/fuzzing.md", "| word |") for word in [*row[0].split(", "), *re.findall(r"\*(.*?)\*", row[1])]}
+    assert found == words and len(words) > 20
 
 
 def test_constants_are_what_the_prose_says():

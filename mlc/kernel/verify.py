@@ -151,7 +151,9 @@ def attention_is_well_formed(kernel: Kernel) -> None:
 
 
 def outputs_are_filled(kernel: Kernel) -> None:
-    """The stores to each output have at least as many points as it has elements."""
+    """There are outputs, and the stores to each have at least as many points as it has elements."""
+    if all(p.role != "out" for p in kernel.params):
+        _fail("outputs_are_filled", f"kernel @{kernel.name}", "no output", "one or more")
     rows = math.prod(e for _, e in kernel.rows)
     points: dict[str, int] = {}
     for stage in kernel.stages:

@@ -392,6 +392,7 @@ def partition(graph: Graph) -> KernelGraph:
     for group in order_groups(groups):
         mine = escapes[group.id]
         kernel, bound = kernels.of(group, mine, lambda group, mine=mine: _group_kernel(graph, group, mine))
-        program.out.steps.append(Step(kernel, tuple(program.value(n) for n in bound)))
+        if kernel.stages:  # not of a splat whose readers turned out not to read it
+            program.out.steps.append(Step(kernel, tuple(program.value(n) for n in bound)))
     program.bind_outputs()
     return program.out

@@ -78,6 +78,7 @@ def test_a_variable_that_nothing_binds(kernel):
 
 def test_an_output_that_is_not_filled(kernel):
     refused("outputs_are_filled", lambda: verify_kernel(change_stage(kernel, 2, axes=(("j0", 36),))))
+    refused("outputs_are_filled", lambda: verify_kernel(replace(kernel, params=(), stages=())))
 
 
 def test_an_output_in_place_of_an_input_that_is_read_elsewhere_or_later():

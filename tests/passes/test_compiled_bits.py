@@ -38,6 +38,17 @@ def test_many_random_graphs():
         check(random_graph(seed, 25), seed, special=seed % 2 == 1)
 
 
+def test_a_splat_that_nothing_reads_after_all_is_no_kernel():
+    """x ** 0 reads no x; without simplifying the graph still says it does."""
+    check(parse_graph("""graph @g(%x: f32[1]) -> f32[6] {
+  %0 = constant {value=4.0} : f32[2,1,3]
+  %1 = reshape %0 : f32[6]
+  %2 = integer_pow %1 {y=0} : f32[6]
+  return %2
+}
+"""), 0, special=False)
+
+
 # Sizes past vectors, tiles and panels, where another order of summation would show.
 LARGE = {
     "left": ("%x: {t}[70,37], %y: {t}[70,130]", ["transpose %x {{perm=[1,0]}} : {t}[37,70]",

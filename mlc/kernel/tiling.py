@@ -28,6 +28,8 @@ DOT_CHUNK = 1024
 LIGHT_EPILOGUE = 6
 # From so many bytes on, a right operand that many rows use is copied panel by panel: its rows lie on too many pages.
 PACK_BYTES, PACK_ROWS, PACK_ROWS_ALIASED = 1 << 20, 256, 24
+# A row of a panel of narrower vectors than a line is one line, which nothing fetches ahead: copied from so many bytes on, for so many rows.
+NARROW_PACK_BYTES, NARROW_PACK_ROWS = 1 << 16, 32
 # Among so many columns there are panels enough that one is copied beside another. Where more tiles pass a panel its copying takes little time.
 BESIDE_COLUMNS, BESIDE_TILES = 256, 32
 # So much of a panel stays in L1, and of a matrix in L2.
@@ -137,7 +139,7 @@ def _beside(dot: Dot, m: int, n: int, pack: str) -> bool:
     return pack == "b" and straight if not dot.panels else not pack and columns * depth * dot.dtype.itemsize >= PACK_BYTES
 
 
-def _packs(dot: Dot) -> str:
+def _packs(dot: Dot, vector_bytes: int = LINE) -> str:
     """What has to be copied (no tile could read it) or had better be."""
     (_, rows), (name, columns), (_, depth) = dot.m, dot.n, dot.k
     pack = ""
@@ -145,7 +147,8 @@ def _packs(dot: Dot) -> str:
         pack += "a"  # each row is read for every panel of columns: convert it once
     total = columns * depth * max(dot.b.dtype.itemsize, 1)
     many = rows >= PACK_ROWS or (rows >= PACK_ROWS_ALIASED and (_rows_collide(dot) or (_stays(dot) and columns >= BESIDE_COLUMNS)))
-    large = not dot.panels and total >= PACK_BYTES and many
+    large = not dot.panels and (total >= PACK_BYTES and many or (
+        vector_bytes < LINE and total >= NARROW_PACK_BYTES and rows >= NARROW_PACK_ROWS))
     computed = rows >= 32 and any(e.args for e in ex.topological([dot.b]))
     if large or computed or any(e.attr[1].coefficient(name) not in (0, 1) for e in _loads(dot.b)):
         pack += "b"
@@ -167,8 +170,9 @@ def _panel_cycles(dot: Dot, c: int, m: int, width: int, packed: bool) -> tuple[f
     beyond = depth * columns * dot.dtype.itemsize > L2_BYTES
     lines = depth * LINE > L1_BYTES // 2 and any(abs(e.attr[1].coefficient(dot.k[0])) * e.dtype.itemsize >= LINE for e in _loads(dot.a))
     far = depth * c * dot.dtype.itemsize > L1_BYTES
+    load = 0.55 if width * dot.dtype.itemsize >= MASKED_BYTES else 0.65  # fmas on narrower vectors take no broadcast from memory
     for times, r in _spans(rows, m):
-        step = max(r * vectors / 2, 0.55 * (r + vectors), 7.0, 3.0 * vectors if far else 0.0)
+        step = max(r * vectors / 2, load * (r + vectors), 7.0, 3.0 * vectors if far else 0.0)
         if far and not packed:  # short pieces of rows that lie apart are fetched late
             step *= 1.08 if vectors > 2 else 1.4 if beyond else 1.2
         if rows * depth * dot.dtype.itemsize > L2_BYTES:  # a comes from L3 for each panel
@@ -241,7 +245,7 @@ def tile_schedule(dot: Dot, vector_bytes: int, registers: int, words: Collection
     instructions to multiply by."""
     width = max(1, vector_bytes // max(dot.dtype.itemsize, 1))
     (_, rows), (_, columns), (_, depth) = dot.m, dot.n, dot.k
-    pack = _packs(dot)
+    pack = _packs(dot, vector_bytes)
     heavy = sum(1 for e in ex.topological([p.value for p in dot.puts]) if e.args) > LIGHT_EPILOGUE
     if streams(dot):
         return TileSchedule(max(1, rows), min(columns, STREAM_COLUMNS), 4 * width, STREAM_ROWS, "", True)

@@ -29,7 +29,7 @@ _scales: ContextVar[bool] = ContextVar("scales", default=False)
 
 @contextmanager
 def formulas(scales: bool) -> Iterator[None]:
-    """Formulas for targets that have an instruction for x * 2^n, or for others."""
+    """Formulas for targets that have an instruction for x * 2^n and one for tables of 32 f32, or for others, where a table is 32 loads."""
     token = _scales.set(scales)
     try:
         yield
@@ -186,13 +186,13 @@ def _odd_by_segments(x: Expr, start: float, rows: tuple[tuple[float, ...], ...],
     return _with_sign_of(fma(r, last, total) if slope else total, x)
 
 
-def _tanh_f64(x: Expr) -> Expr:
+def _tanh_by_exp(x: Expr) -> Expr:
     """An odd polynomial up to 5/8, 1 - 2 / (e^2|x| + 1) beyond, where the quotient is small."""
     dtype = x.dtype
     square = x * x
     small = fma(x * square, polynomial(square, tables.TANH[dtype]), x)
     y = ex.absolute(x)
-    twice = _at_most(y + y, 40.0)
+    twice = _at_most(y + y, {f32: 20.0, f64: 40.0}[dtype])
     p, s = _exp_parts(twice)
     large = fma(2.0 / fma(p, s, 1.0), -1.0, 1.0)
     return _with_sign_of(select(y < 0.625, small, large), x)
@@ -201,7 +201,8 @@ def _tanh_f64(x: Expr) -> Expr:
 @in_f32
 def tanh(x: Expr) -> Expr:
     """The hyperbolic tangent."""
-    return _tanh_f64(x) if x.dtype is f64 else _odd_by_segments(x, tables.TANH_SEGMENTS_START, tables.TANH_SEGMENTS, 9.5)
+    by_segments = x.dtype is f32 and _scales.get()
+    return _odd_by_segments(x, tables.TANH_SEGMENTS_START, tables.TANH_SEGMENTS, 9.5) if by_segments else _tanh_by_exp(x)
 
 
 @in_f32
@@ -237,12 +238,14 @@ def _exponent(rest: Expr, dtype: DType) -> tuple[Expr, Expr]:
     return n, _float(n | const(ex.float_bits(whole, dtype), rest.dtype)) - (whole + _RISE[dtype])
 
 
-def _split(x: Expr) -> tuple[Expr, Expr]:
-    """(e, f) with x = 2^e (1 + f) and sqrt(1/2) <= 1 + f < sqrt(2), for finite x > 0, subnormals too."""
+def _split(x: Expr, normal: bool = False) -> tuple[Expr, Expr]:
+    """(e, f) with x = 2^e (1 + f) and sqrt(1/2) <= 1 + f < sqrt(2), for finite x > 0, subnormals too unless all are `normal`."""
     dtype, lift = x.dtype, dt.MANTISSA[x.dtype]
-    tiny = x < 2.0 ** dt.MIN_EXPONENT[dtype]
-    start = select(tiny, _above_sqrt_half(dtype, lift), _above_sqrt_half(dtype))
-    rest = _bits(select(tiny, x * 2.0 ** lift, x)) - start
+    start = _above_sqrt_half(dtype)
+    if not normal:
+        tiny = x < 2.0 ** dt.MIN_EXPONENT[dtype]
+        start, x = select(tiny, _above_sqrt_half(dtype, lift), start), select(tiny, x * 2.0 ** lift, x)
+    rest = _bits(x) - start
     mantissa = rest & const((1 << _field(dtype)) - 1, rest.dtype)
     f = _float(mantissa + const(ex.float_bits(math.sqrt(0.5), dtype), rest.dtype)) - 1.0
     return _exponent(rest, dtype)[1], f
@@ -281,7 +284,7 @@ def log(x: Expr) -> Expr:
         return whole
     smallest, above = (ex.float_bits(v, f32) for v in (2.0 ** dt.MIN_EXPONENT[f32], inf))
     normal = bitcast(x, dt.u32) - const(smallest, dt.u32) < above - smallest
-    return ex.mostly(normal, _log_by_segments(x), whole)
+    return ex.mostly(normal, _log_by_segments(x) if _scales.get() else _log_of(*_split(x, normal=True)), whole)
 
 
 @in_f32
@@ -382,6 +385,13 @@ def pow(x: Expr, y: Expr) -> Expr:
 
 
 # --------------------------------------------------------------------------- error function
+def _erf_f32(x: Expr) -> Expr:
+    """1 - exp(g(|x|)), but for the sign, with g = log(erfc), which is smooth; near 0 its leading term is kept apart and exact."""
+    y = _at_most(ex.absolute(x), 4.0)
+    q, s = _expm1_parts(fma(y, -1.125, y * -polynomial(y, tables.ERF[f32])))
+    return _with_sign_of(fma(s, q, s - 1.0), x)
+
+
 def _erf_f64(x: Expr) -> Expr:
     """An odd polynomial up to 1, 1 - exp(g(|x|)) beyond."""
     y = _at_most(ex.absolute(x), 6.0)
@@ -393,7 +403,9 @@ def _erf_f64(x: Expr) -> Expr:
 @in_f32
 def erf(x: Expr) -> Expr:
     """The error function."""
-    return _erf_f64(x) if x.dtype is f64 else _odd_by_segments(x, tables.ERF_SEGMENTS_START, tables.ERF_SEGMENTS, 3.99, slope=True)
+    if x.dtype is f64 or not _scales.get():
+        return _erf_f64(x) if x.dtype is f64 else _erf_f32(x)
+    return _odd_by_segments(x, tables.ERF_SEGMENTS_START, tables.ERF_SEGMENTS, 3.99, slope=True)
 
 
 # --------------------------------------------------------------------------- circular functions

@@ -71,11 +71,11 @@ def _register_tile(rows: int, columns: int, width: int, registers: int) -> tuple
     vectors = -(-columns // width)
     best, found = 0.0, (1, 1)
     for v in range(1, min(4, vectors) + 1):
-        most = min(rows, registers * 3 // 4 // v)
+        most = min(rows, registers * 3 // 4 // v, (registers - 1) // v - 1)  # beside the accumulators, v vectors and a scalar
         for m in [most, *(d for d in range(4, most) if rows % d == 0)]:
             # A step loads v vectors and m scalars for v * m fmas; remainders run with fewer accumulators.
             efficiency = min(1.0, 2 * v * m / (v + m) / 4) * min(1.0, v * m / 12)
-            waste = 1 + 0.2 * bool(vectors % v) + 0.1 * bool(rows % m)
+            waste = 1 + 0.3 * bool(vectors % v) + 0.1 * bool(rows % m)
             if efficiency / waste > best:
                 best, found = efficiency / waste, (m, min(columns, v * width))
     return found

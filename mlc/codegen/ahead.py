@@ -15,6 +15,8 @@ from mlc.loop.ir import Buffer, For, Stmt, statement_roots
 
 # Arrays from this size on come from memory; loads ask for them so many bytes ahead.
 FAR_BYTES, READ_AHEAD = 1 << 25, 8 * 1024
+# With narrower vectors loops are at most as heavy as what the CPU fetches ahead by itself, and asking takes more than it gives.
+LEAST_BITS = 512
 # Rows that are read again and again are asked for from here on, where they come from L3: their loops have the time for it.
 ROWS_FAR_BYTES = 1 << 20
 # The same for rows of tiles that are turned: later blocks of a transpose lie there. Into L2: rows at a power of two of bytes share sets of L1.

@@ -7,10 +7,14 @@ import pytest
 from mlc.codegen.ahead import READ_AHEAD, ROW_BYTES, ROWS_FAR_BYTES
 from mlc.codegen.module import emit_module
 from mlc.codegen.target import get_target
+from mlc.core.dataclass import replace
 from mlc.loop.text import parse_kernel
 
+# With narrower vectors nothing is asked for.
+WIDE = replace(get_target("golden-v3"), vector_bits=512)
 
-def asked(rows, columns, second, first="%a0[{c}*i + j]"):
+
+def asked(rows, columns, second, first="%a0[{c}*i + j]", target=WIDE):
     """The distances that the first and the second loop over a row ask for, with the last line of the second."""
     text = f"""loops @rows(%a0: f32[{rows * columns}] in, %o0: f32[{rows * columns}] out) {{
   for i in {rows} {{
@@ -30,13 +34,17 @@ def asked(rows, columns, second, first="%a0[{c}*i + j]"):
   }}
 }}
 """.replace("{c}", str(columns))
-    lines = emit_module([(parse_kernel(text), [(0, 0), (1, 0)])], get_target("golden-v3")).text.split("fsub", 1)
+    lines = emit_module([(parse_kernel(text), [(0, 0), (1, 0)])], target).text.split("fsub", 1)
     split = lines[0].rindex("loop")
     return [sorted(map(int, re.findall(r"getelementptr i8, ptr %\w+, i64 (\d+)", part))) for part in (lines[0][:split], lines[0][split:])]
 
 
 def test_the_last_loop_that_reads_a_row_asks_for_the_rows_to_come():
     assert asked(1 << 13, 1024, "%a0[{c}*i + k]") == [[], [READ_AHEAD]]
+
+
+def test_nothing_is_asked_for_where_vectors_are_narrow():
+    assert asked(1 << 13, 1024, "%a0[{c}*i + k]", target=get_target("golden-v3")) == [[], []]
 
 
 def test_what_is_asked_for_lies_behind_the_row():
@@ -71,7 +79,7 @@ def test_of_pieces_of_rows_that_lie_apart_the_next_ones_are_asked_for():
   }}
 }}
 """
-        found = emit_module([(parse_kernel(text), [(0, 0), (1, 0)])], get_target("golden-v3")).text
+        found = emit_module([(parse_kernel(text), [(0, 0), (1, 0)])], WIDE).text
         return list(map(int, re.findall(r"getelementptr i8, ptr %\w+, i64 (\d+)", found)))
     assert distances(READ_AHEAD // 4, 4096) == [4 * 4096]
     assert distances(READ_AHEAD // 8, 4096) == [2 * 4 * 4096]

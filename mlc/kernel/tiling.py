@@ -147,8 +147,8 @@ def _packs(dot: Dot, vector_bytes: int = LINE) -> str:
         pack += "a"  # each row is read for every panel of columns: convert it once
     total = columns * depth * max(dot.b.dtype.itemsize, 1)
     many = rows >= PACK_ROWS or (rows >= PACK_ROWS_ALIASED and (_rows_collide(dot) or (_stays(dot) and columns >= BESIDE_COLUMNS)))
-    large = not dot.panels and (total >= PACK_BYTES and many or (
-        vector_bytes < LINE and total >= NARROW_PACK_BYTES and rows >= NARROW_PACK_ROWS))
+    narrow = vector_bytes < LINE and total >= NARROW_PACK_BYTES and rows >= NARROW_PACK_ROWS
+    large = not dot.panels and (narrow or (total >= PACK_BYTES and many))
     computed = rows >= 32 and any(e.args for e in ex.topological([dot.b]))
     if large or computed or any(e.attr[1].coefficient(name) not in (0, 1) for e in _loads(dot.b)):
         pack += "b"

@@ -72,7 +72,7 @@ def test_groups_of_panels_give_the_same_bits(form, k, monkeypatch):
 
 
 @pytest.mark.parametrize("constant", [False, True])
-@pytest.mark.parametrize("form, m, n, k", [("ab", 32, 256, 40), ("ab", 37, 300, 41), ("gelu", 37, 300, 36), ("relu", 33, 300, 1100)])
+@pytest.mark.parametrize("form, m, n, k", [("ab", 32, 256, 40), ("ab", 37, 300, 41), ("gelu", 37, 300, 36), ("relu", 17, 260, 1100)])
 def test_panels_copied_beside_others_give_the_same_bits(form, m, n, k, constant, monkeypatch):
     a, b = operands("ab", m, n, k, "f4")
     function, args = (lambda a: FORMS[form][0](a, mlc.numpy.asarray(b)), [a]) if constant else (FORMS[form][0], [a, b])
@@ -129,6 +129,6 @@ def test_the_shapes_above_take_every_way(m, n, k, way):
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_batches_and_blocks_of_columns_agree(batch):
-    a, b = RNG.normal(size=(batch, 33, 300)).astype("f4"), RNG.normal(size=(batch, 300, 520)).astype("f4")
+    a, b = RNG.normal(size=(batch, 33, 100)).astype("f4"), RNG.normal(size=(batch, 100, 520)).astype("f4")
     found = assert_every_level_agrees(stages(lambda a, b: a @ b, a, b), [a, b])
     assert np.allclose(found, a.astype("f8") @ b.astype("f8"), atol=1e-3)

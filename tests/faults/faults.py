@@ -284,16 +284,9 @@ def exp_half_is_off() -> None:
 @fault("kernels", held_out=1)
 def log_without_subnormals() -> None:
     """Logarithms read the exponent of a subnormal as if it were that of a normal number."""
-    from mlc.core import expr as ex
     from mlc.ops import vecmath
-
-    def split(x):
-        dtype = x.dtype
-        rest = vecmath._bits(x) - vecmath._above_sqrt_half(dtype)
-        mantissa = rest & ex.const((1 << vecmath._field(dtype)) - 1, rest.dtype)
-        f = vecmath._float(mantissa + ex.const(ex.float_bits(0.5 ** 0.5, dtype), rest.dtype)) - 1.0
-        return vecmath._exponent(rest, dtype)[1], f
-    put_in_place(vecmath._split, split)
+    right = vecmath._split
+    put_in_place(right, lambda x, normal=False: right(x, normal=True))
 
 
 # --------------------------------------------------------------------------- held out: memory and runtime

@@ -3,15 +3,12 @@
 import re
 
 import pytest
+from machine import WIDE
 
 from mlc.codegen.ahead import READ_AHEAD, ROW_BYTES, ROWS_FAR_BYTES
 from mlc.codegen.module import emit_module
 from mlc.codegen.target import get_target
-from mlc.core.dataclass import replace
 from mlc.loop.text import parse_kernel
-
-# With narrower vectors nothing is asked for.
-WIDE = replace(get_target("golden-v3"), vector_bits=512)
 
 
 def asked(rows, columns, second, first="%a0[{c}*i + j]", target=WIDE):

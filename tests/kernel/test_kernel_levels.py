@@ -122,6 +122,7 @@ def test_the_error_of_a_million_tenths_grows_with_the_logarithm():
 
 
 @pytest.mark.parametrize("rows,width,dtype", [(1, 256, dt.f32), (4, 96, dt.f32), (33, 70, dt.f32), (130, 100, dt.f32), (4, 1100, dt.f32),
+                                              pytest.param(16, 1100, dt.f32, marks=pytest.mark.nightly),
                                               (64, 48, dt.f64), (40, 64, dt.bf16), (24, 128, dt.i8)])
 @pytest.mark.parametrize("target", ["native", "golden-v3"])
 def test_a_contraction_writes_over_what_it_adds_in_the_output(rows, width, dtype, target):

@@ -31,9 +31,6 @@ import machine
 from mlc.codegen.module import emit_module
 from mlc.codegen.target import get_target
 
-# With narrower vectors nothing is asked for ahead of loads.
-WIDE = replace(get_target("golden-v3"), vector_bits=512)
-
 
 def affine(offset=0, **terms):
     return Affine(offset, tuple(terms.items()))
@@ -228,7 +225,7 @@ def test_rows_past_the_caches_are_read_in_their_own_order_unless_they_are_only_a
 def test_swept_columns_ask_for_the_next_rows():
     def text(at_a_time):
         loops = lower(column_sum(16384, 1024, dt.f32), Schedule((SweepSchedule("j", 64, at_a_time, 1024),)))
-        return emit_module([(loops, [(0, 0), (1, 0)])], WIDE).text
+        return emit_module([(loops, [(0, 0), (1, 0)])], machine.WIDE).text
     assert f"i64 {4 * 4096}" in text(4) and f"i64 {2 * 4096}" in text(2) and text(4).count("call void @llvm.prefetch") == 4 * 4
 
 
@@ -292,7 +289,7 @@ def test_only_arrays_past_the_cache_are_read_ahead():
     def text(count):
         stage = Stage((("j", count),), puts=(Put("o0", affine(j=1), load("a0", dt.f32, affine(j=1)) * 2.0),))
         kernel = Kernel("twice", (flat("a0", count, dt.f32, "in"), flat("o0", count, dt.f32, "out")), (), (stage,))
-        return emit_module([(lower(kernel, Schedule((StageSchedule("j", 32),))), [(0, 0), (1, 0)])], WIDE).text
+        return emit_module([(lower(kernel, Schedule((StageSchedule("j", 32),))), [(0, 0), (1, 0)])], machine.WIDE).text
     assert text(1 << 23).count("call void @llvm.prefetch") == 2 and "prefetch" not in text((1 << 23) - 1)
 
 

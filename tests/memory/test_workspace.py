@@ -77,7 +77,7 @@ def test_the_workspace_is_dead_before_each_step():
     with mlc.options(check=1, cache=False):
         exe, args, wanted = product(300, 1024, 640)
         assert "; mlc_poison(4, #" in exe.as_text("llvm")
-        np.testing.assert_allclose(exe(*args), wanted, rtol=0, atol=2e-3)
+        np.testing.assert_allclose(exe(*args), wanted, rtol=0, atol=1e-3)
 
 
 def test_calls_that_overlap_and_saved_programs_have_workspaces_of_their_own(tmp_path):

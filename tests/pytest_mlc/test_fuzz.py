@@ -102,6 +102,7 @@ def test_a_campaign_reports_what_it_did_and_deselects_other_tests(project):
     assert found["cases"] == found["generated"] == 25 and found["seed"] == 5 and found["failures"] == 0 and found["valid_fraction"] == 1.0
     assert {"seconds", "cases_per_second", "vacuous", "findings_about_reference", "ops", "passes_fired"} <= found.keys()
     assert found["first_failure"] is None and found["options"]["disable_passes=fuse"] == 4 and found["options"]["check=2"] == 2
+    assert found["options"]["variant cached"] >= 1
     assert found["options"]["bf16_pairs=on"] == 9 and found["options"]["fork_us=0"] == 5 and found["options"]["stream_kb=0"] == 2
     assert "ways of computing: " in text and f"tail {found['paths']['tail']}" in text
     assert len(found["ops"]) > 20 and sum(found["ops"].values()) > 100 and found["vacuous"] <= 2 and found["passes_fired"]

@@ -19,6 +19,7 @@ The NumPy interpreter of these instructions is `mlc.core.scalar_eval`.
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 import weakref
@@ -34,12 +35,15 @@ from mlc.core.dtype import DType
 class Expr:
     """One instruction: `op`, its `dtype`, operand expressions `args`, and a hashable `attr` (constants, loads, names)."""
 
-    __slots__ = ("__weakref__", "args", "attr", "dtype", "op")
+    __slots__ = ("__weakref__", "args", "attr", "below", "dtype", "often", "op")
 
     op: str
     dtype: DType
     args: tuple[Expr, ...]
     attr: object
+    # What `topological` finds below, without the node itself, which would keep itself alive; set when asked for.
+    below: tuple[Expr, ...]
+    often: tuple[Expr, ...]
 
     def __repr__(self) -> str:
         return f"<{self.op} {self.dtype} {self.attr if self.attr is not None else ''}>"
@@ -285,30 +289,65 @@ def bitcast(x: Expr, dtype: DType) -> Expr:
     return x if x.dtype is dtype else make("bitcast", dtype, (x,))
 
 
-def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
-    """Horner with fma; coefficients from the highest power down."""
-    total = const(coefficients[0], x.dtype)
-    for coefficient in coefficients[1:]:
-        total = fma(total, x, coefficient)
-    return total
+# From so many terms on the steps of Horner's rule, each waiting for the last, cost more than the squares of the other way.
+LONG_POLYNOMIAL = 9
 
 
-def topological(roots: Iterable[Expr], rare: bool = True) -> list[Expr]:
+def polynomial(x: Expr, coefficients: Sequence[float], waits: bool = False) -> Expr:
+    """The polynomial with these coefficients, from the highest power down, by fma: Horner's rule for few terms; where there are many, or
+    all else `waits` for the result, pairs, pairs of pairs and so on (Estrin, "Organization of computer systems: the fixed plus variable structure
+    computer", 1960)."""
+    terms = [const(coefficient, x.dtype) for coefficient in reversed(coefficients)]
+    if not waits and len(terms) < LONG_POLYNOMIAL:
+        return functools.reduce(lambda total, term: fma(total, x, term), terms[::-1])
+    while len(terms) > 1:
+        pairs = [fma(high, x, low) for low, high in zip(terms[::2], terms[1::2])]
+        terms = pairs + terms[2 * len(pairs):]
+        x = x * x
+    return terms[0]
+
+
+# Up to so many roots are walked apart; more share what is below, which would be walked for each.
+FEW_ROOTS = 4
+
+
+def topological(roots: Sequence[Expr], rare: bool = True) -> Sequence[Expr]:
     """Every expression under the roots, operands before users, each once; no recursion. `rare`: also what is seldom needed."""
-    order: list[Expr] = []
-    done: set[Expr] = set()
+    if len(roots) == 1:
+        return (*_below(roots[0], rare), roots[0])
+    if len(roots) <= FEW_ROOTS:
+        return list(dict.fromkeys([e for root in roots for e in (*_below(root, rare), root)]))
+    return list(_walk(roots, rare))
+
+
+def _below(root: Expr, rare: bool) -> tuple[Expr, ...]:
+    """What `topological` finds under a root, which remembers it: levels and their verifiers ask ten times."""
+    if not root.args:
+        return ()
+    try:
+        return root.below if rare else root.often
+    except AttributeError:
+        found = tuple(_walk((root,), rare))[:-1]
+    if rare:
+        root.below = found
+    else:
+        root.often = found
+    return found
+
+
+def _walk(roots: Sequence[Expr], rare: bool) -> dict[Expr, None]:
+    order: dict[Expr, None] = {}
     stack = list(roots)[::-1]
     while stack:
         node = stack[-1]
-        if node not in done:
+        if node not in order:
             if node.args:
                 args = node.args if rare or node.op != "mostly" else node.args[:2]
-                pending = [a for a in args if a not in done]
+                pending = [a for a in args if a not in order]
                 if pending:
                     stack.extend(pending[::-1])
                     continue
-            done.add(node)
-            order.append(node)
+            order[node] = None
         stack.pop()
     return order
 
@@ -316,22 +355,14 @@ def topological(roots: Iterable[Expr], rare: bool = True) -> list[Expr]:
 def substitute(roots: Sequence[Expr], leaf: Callable[[Expr], Expr | None]) -> list[Expr]:
     """The roots with each leaf for which `leaf(node)` is not None replaced by it; shared parts stay shared."""
     new: dict[Expr, Expr] = {}
-    stack = list(roots)[::-1]
-    while stack:  # `topological`, in one walk
-        node = stack[-1]
-        if node not in new:
-            args = node.args
-            if not args:
-                replaced = leaf(node)
-                new[node] = node if replaced is None else replaced
-            else:
-                pending = [a for a in args if a not in new]
-                if pending:
-                    stack.extend(pending[::-1])
-                    continue
-                moved = tuple([new[a] for a in args])
-                new[node] = node if moved == args else make(node.op, node.dtype, moved, node.attr)
-        stack.pop()
+    for node in topological(roots):
+        args = node.args
+        if args:
+            moved = tuple([new[a] for a in args])
+            new[node] = node if moved == args else make(node.op, node.dtype, moved, node.attr)
+        else:
+            replaced = leaf(node)
+            new[node] = node if replaced is None else replaced
     return [new[root] for root in roots]
 
 

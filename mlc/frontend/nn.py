@@ -163,8 +163,8 @@ def gelu(x, approximate: bool = True):
     """x times the normal distribution function: approximated by tanh, or with `approximate=False` by erf."""
     (x,) = promote(x, to=to_inexact)
     if approximate:
-        inner = like(x, math.sqrt(2 / math.pi)) * (x + 0.044715 * (x ** 3))
-        return x * (0.5 * (1.0 + emit("tanh", (inner,))))
+        # (1 + tanh z) / 2 = logistic(2 z), which loses nothing where tanh is near -1.
+        return x * emit("logistic", (like(x, math.sqrt(8 / math.pi)) * (x + 0.044715 * (x ** 3)),))
     scaled = -x * like(x, math.sqrt(0.5))
     # Without an erfc op: 1 - erf, which is exact to the last places of 1, not of the tail.
     tail = emit("erfc", (scaled,)) if "erfc" in REGISTRY else 1.0 - emit("erf", (scaled,))

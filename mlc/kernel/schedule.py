@@ -20,7 +20,7 @@ from mlc.kernel.attention import AttendSchedule, attend_schedule, read_attend
 from mlc.kernel.axes import stage_parts
 from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Stage
 from mlc.kernel.parallel import Parallel, parallel_axes
-from mlc.kernel.plain import SweepSchedule, TransposeSchedule, interleaved_axis, read_sweep, read_transpose, sweep_schedule, transpose_schedule
+from mlc.kernel.plain import LINE, SweepSchedule, TransposeSchedule, interleaved_axis, read_sweep, read_transpose, sweep_schedule, transpose_schedule
 from mlc.kernel.tiling import TileSchedule, expect_steps, read_tile, tile_schedule
 from mlc.kernel.words import INTEGERS, looked_at
 
@@ -28,6 +28,8 @@ from mlc.kernel.words import INTEGERS, looked_at
 CHUNK = 64
 # From so many points on a stage is worth the code of four vectors at a time.
 MANY_POINTS = 1 << 15
+# Formulas of so many operations as two vectors at a time where registers are narrow, and few: LLVM takes half the time that it takes for four.
+LONG_FORMULA = 96
 # Outputs from this size on don't stay in cache until someone reads them: they are stored past it, which saves reading them first.
 # The option `stream_kb` says it, so that small programs can be made to do it too; this is its default.
 STREAM_BYTES = 1 << 25
@@ -220,7 +222,7 @@ def _stage_schedule(stage: Stage, vector_bytes: int, rows: int, streamed: bool) 
     # A long formula waits for itself: several vectors at once hide that, and cost code, so only where there is much to do.
     much = rows * math.prod(extent for _, extent in (*stage.axes, *stage.over)) >= MANY_POINTS
     if weight > 24 or (stage.reduces and much):
-        wide = 4 if much else 1
+        wide = 1 if not much else 2 if weight >= LONG_FORMULA and vector_bytes < LINE else 4
     elif not stage.reduces:
         wide = min(wide, 2)
     if any(len(r.names) > 1 for r in stage.reduces):

@@ -187,15 +187,20 @@ def _odd_by_segments(x: Expr, start: float, rows: tuple[tuple[float, ...], ...],
 
 
 def _tanh_by_exp(x: Expr) -> Expr:
-    """An odd polynomial up to 5/8, 1 - 2 / (e^2|x| + 1) beyond, where the quotient is small."""
+    """An odd polynomial up to 5/8, which gives +0 for -0, 1 - 2 / (e^2|x| + 1) beyond, where the quotient is small."""
     dtype = x.dtype
     square = x * x
     small = fma(x * square, polynomial(square, tables.TANH[dtype]), x)
     y = ex.absolute(x)
-    twice = _at_most(y + y, {f32: 20.0, f64: 40.0}[dtype])
-    p, s = _exp_parts(twice)
-    large = fma(2.0 / fma(p, s, 1.0), -1.0, 1.0)
-    return _with_sign_of(select(y < 0.625, small, large), x)
+    near = _at_most(y, {f32: 10.0, f64: 20.0}[dtype])
+    magic = _magic(dtype, _bias(dtype))
+    shifted = fma(near, 2 / math.log(2), magic)
+    # Half the argument, so e^2r is a polynomial of r with coefficients scaled by powers of two.
+    r = _times_ln2(shifted - magic, near, -0.5)
+    terms = (*tables.EXP_SMALL[dtype], 1.0, 1.0)
+    p = polynomial(r, [c * 2.0 ** k for c, k in zip(terms, reversed(range(len(terms))))], waits=True)
+    large = 1.0 - 2.0 / fma(p, _power_of_two(shifted), 1.0)
+    return _float(_bits(select(y < 0.625, small, large)) | (_bits(x) ^ _bits(y)))
 
 
 @in_f32
@@ -318,14 +323,14 @@ def _exp2_two_steps(n: Expr, r: Expr) -> Expr:
     """2^(n + r) for |r| <= 1/2 and integer bits n that already hold twice the bias."""
     dtype, field = r.dtype, _field(r.dtype)
     half = shr_logical(n, 1)
-    return polynomial(r, (*tables.EXP2[dtype], 1.0)) * _float(shl(half, field)) * _float(shl(n - half, field))
+    return polynomial(r, (*tables.EXP2[dtype], 1.0), waits=True) * _float(shl(half, field)) * _float(shl(n - half, field))
 
 
 def _pow_f32(x: Expr, y: Expr) -> Expr:
     """x^y for x >= 0 as 2^(y log2 x), where the product is in f64; of log2's series only five terms need to be."""
     e, f = _log2_for_pow(x)
     terms = tables.POW_LOG2[f64]
-    series, wide = convert(polynomial(f, terms[:-5]), f64), convert(f, f64)
+    series, wide = convert(polynomial(f, terms[:-5], waits=True), f64), convert(f, f64)
     for term in terms[-5:]:
         series = fma(series, wide, term)
     power = convert(y, f64) * fma(wide, series + 1.4375, convert(e, f64))

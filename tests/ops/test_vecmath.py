@@ -217,7 +217,7 @@ def test_odd_and_even_functions_are_so_bit_for_bit(name, dtype):
 
 
 # Instructions that reach the machine (constants, the argument and bitcasts do not), so that speed is not lost unnoticed.
-BUDGET = {"exp": 18, "exp2": 21, "expm1": 22, "log": 23, "log2": 28, "log1p": 32, "tanh": 31, "logistic": 22, "erf": 33, "sin": 33, "cos": 31,
+BUDGET = {"exp": 18, "exp2": 21, "expm1": 22, "log": 25, "log2": 31, "log1p": 34, "tanh": 30, "logistic": 22, "erf": 36, "sin": 33, "cos": 31,
           "tan": 36, "cbrt": 33, "rsqrt": 2}
 
 

@@ -29,7 +29,7 @@ TIMEOUT = float(os.environ.get("MLC_FUZZ_TIMEOUT", "30"))
 CARRIED = ("check", "target", "disable_passes", "fork_us", "stream_kb", "bf16_pairs")
 SHARED_MEMORY = "/dev/shm"
 # What schedules say about how a kernel is computed.
-PATH_WORDS = re.compile(r"\b(?:tile|pack|parallel|attend|sweep|transpose|vectorize rows|vectorize|serial)\b")
+PATH_WORDS = re.compile(r"\b(?:tile|pack|parallel|attend|sweep|transpose|jam|vectorize rows|vectorize|serial)\b")
 VECTORS = re.compile(r"\bvectorize (\w+):(\d+)")
 # Beside the variants: every case is run through the native entry as well.
 NATIVE = "native"

@@ -13,6 +13,7 @@ from mlc.core import dtype as dt
 from mlc.core.dims import TensorType
 from mlc.core.dtype import DType
 from mlc.kernel.plain import SWEEP_FROM
+from mlc.kernel.schedule import JAM_BYTES, JAM_ROW_BYTES
 from mlc.kernel.tiling import BESIDE_COLUMNS, PACK_BYTES, PACK_ROWS_ALIASED, STREAM_LEAST
 from mlc.kernel.words import LEAST_DEPTH, LEAST_USES
 from mlc.ops.base import REDUCTION, REGISTRY, Domain
@@ -97,4 +98,16 @@ def attend(b: Builder) -> int | None:
     return None
 
 
-PATHS = {"sweep": sweep, "attend": attend, "matvec": matvec, "split": split, "pairs": pairs, "beside": beside}
+def jam(b: Builder) -> int | None:
+    """A reduction of rows just long enough, and just enough of them, to be read side by side by narrow registers."""
+    names = [n for n, op in REGISTRY.items() if b.config.allows(n) and op.fusion == REDUCTION and set(op.attrs) == {"axes"} and not op.typed]
+    name = b.draws.choice(names) if names else None
+    dtype = _dtype(b, REGISTRY[name].dtypes, 4) if name else None
+    if dtype is None:
+        return None
+    columns = JAM_ROW_BYTES // dtype.itemsize + around(b.draws, b.draws.choice(LANES), (1, 2))
+    rows = -(-JAM_BYTES // JAM_ROW_BYTES) + b.draws.integer(0, 5)
+    return b.emit(name, [b.source(TensorType((rows, columns), dtype), REGISTRY[name].inputs[0])], {"axes": (1,)})
+
+
+PATHS = {"sweep": sweep, "attend": attend, "matvec": matvec, "split": split, "pairs": pairs, "beside": beside, "jam": jam}

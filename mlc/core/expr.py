@@ -19,11 +19,10 @@ The NumPy interpreter of these instructions is `mlc.core.scalar_eval`.
 
 from __future__ import annotations
 
-import functools
 import math
 import struct
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -294,15 +293,25 @@ LONG_POLYNOMIAL = 9
 
 
 def polynomial(x: Expr, coefficients: Sequence[float], waits: bool = False) -> Expr:
-    """The polynomial with these coefficients, from the highest power down, by fma: Horner's rule for few terms; where there are many, or
-    all else `waits` for the result, pairs, pairs of pairs and so on (Estrin, "Organization of computer systems: the fixed plus variable structure
-    computer", 1960)."""
-    terms = [const(coefficient, x.dtype) for coefficient in reversed(coefficients)]
-    if not waits and len(terms) < LONG_POLYNOMIAL:
-        return functools.reduce(lambda total, term: fma(total, x, term), terms[::-1])
+    """The polynomial with these coefficients, from the highest power down, by fma: Horner's rule for few terms; pairs, pairs of pairs and so on
+    (Estrin, "Organization of computer systems: the fixed plus variable structure computer", 1960) where there are many, but for the last two
+    steps, which round most, and where all else `waits` for the result."""
+    terms = [const(coefficient, x.dtype) for coefficient in coefficients]
+    total, last = terms[0], terms[1:]
+    if waits:
+        total, last = _in_pairs(x, terms[::-1]), []
+    elif len(terms) >= LONG_POLYNOMIAL:
+        total, last = _in_pairs(x, terms[-3::-1]), terms[-2:]
+    for term in last:
+        total = fma(total, x, term)
+    return total
+
+
+def _in_pairs(x: Expr, terms: Sequence[Expr]) -> Expr:
+    """The sum of terms[i] x^i."""
     while len(terms) > 1:
         pairs = [fma(high, x, low) for low, high in zip(terms[::2], terms[1::2])]
-        terms = pairs + terms[2 * len(pairs):]
+        terms = [*pairs, *terms[2 * len(pairs):]]
         x = x * x
     return terms[0]
 

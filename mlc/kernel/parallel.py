@@ -119,14 +119,15 @@ def _of_stage(stage: Stage | Dot | Attend, plan: object, seconds: float) -> tupl
     return _choose_dot(stage, plan, seconds) if isinstance(stage, Dot) else _choose(_cuts(stage, plan), seconds)
 
 
-def parallel_axes(kernel: Kernel, plans: Sequence[object], row_vector: str, row_width: int) -> tuple[Parallel, ...]:
-    """What is cut: one entry for the kernel if it has rows or one stage, else one a stage; () if nothing is."""
+def parallel_axes(kernel: Kernel, plans: Sequence[object], row_vector: str, whole: tuple[str, int]) -> tuple[Parallel, ...]:
+    """What is cut: one entry for the kernel if it has rows or one stage, else one a stage; () if nothing is. `whole`: a row axis of which so
+    many iterations stay together."""
     costs = [stage_cost(kernel, stage).seconds for stage in kernel.stages]
     threshold = fork_seconds()
     if kernel.rows:
         if sum(costs) < threshold:
             return ()
-        best, count = _choose([((name, extent), row_width if name == row_vector else 0) for name, extent in kernel.rows], sum(costs))
+        best, count = _choose([((name, extent), whole[1] if name == whole[0] else 0) for name, extent in kernel.rows], sum(costs))
         if count < ENOUGH and len(kernel.stages) == 1 and not row_vector:
             inner, inner_count = _of_stage(kernel.stages[0], plans[0], sum(costs))
             best = inner if inner_count > count else best

@@ -28,8 +28,9 @@ from mlc.kernel.words import INTEGERS, looked_at
 CHUNK = 64
 # From so many points on a stage is worth the code of four vectors at a time.
 MANY_POINTS = 1 << 15
-# Formulas of so many operations as two vectors at a time where registers are narrow, and few: LLVM takes half the time that it takes for four.
-LONG_FORMULA = 96
+# Where registers are narrow, and few, LLVM takes twice the time for four vectors of so long a formula that it takes for two: only where
+# there are very many points.
+LONG_FORMULA, VERY_MANY_POINTS = 96, 1 << 22
 # Outputs from this size on don't stay in cache until someone reads them: they are stored past it, which saves reading them first.
 # The option `stream_kb` says it, so that small programs can be made to do it too; this is its default.
 STREAM_BYTES = 1 << 25
@@ -37,6 +38,8 @@ STREAM_BYTES = 1 << 25
 MOST_SUMS = 16
 # Rows this short are run `width` at a time, one row a lane.
 SHORT_ROW = 8
+# So many rows of this many bytes, in an input of that many, are read side by side: memory answers four streams sooner than one.
+JAM_ROWS, JAM_ROW_BYTES, JAM_BYTES = 4, 1 << 12, 1 << 18
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class StageSchedule:
 
 @dataclass(frozen=True)
 class Schedule:
-    """One entry a stage; `row_vector` is the row axis whose iterations are lanes, if rows are short.
+    """One entry a stage; `row_vector` is the row axis whose iterations are lanes, if rows are short. `jam` is the last row axis and how many
+    of its iterations run side by side, statement by statement, if rows are long.
 
     `parallel` is what is cut into blocks that run in any order, see `mlc.kernel.parallel`: (axis, iterations in a block) of the kernel if it has
     rows or one stage, else of each stage, ("", 0) for one that is not cut; () if nothing is.
@@ -68,10 +72,12 @@ class Schedule:
     row_width: int = 1
     parallel: tuple[Parallel, ...] = ()
     streams: tuple[str, ...] = ()
+    jam: tuple[str, int] = ("", 1)
 
     def text(self) -> str:
         """As printed behind a kernel: `schedule { vectorize j0:16, tile m:8 n:48 k:1024 by 16, chunk 64 }`, an entry a stage; first come
-        large outputs, as `stream %o0`, what is parallel, as `parallel j0:4096 none j0:4096`, and rows as lanes, as `vectorize rows i0:16`.
+        large outputs, as `stream %o0`, what is parallel, as `parallel j0:4096 none j0:4096`, rows as lanes, as `vectorize rows i0:16`, and rows
+        side by side, as `jam rows i0:4`.
         `parse_schedule` reads it back. Raises ValueError if a name cannot be written."""
         if not self.row_vector and self.row_width != 1:
             raise ValueError(f"{self.row_width} rows are lanes, but no row axis is named")
@@ -79,6 +85,7 @@ class Schedule:
         rows = [f"stream {' '.join(f'%{checked_buffer(name)}' for name in self.streams)}"] if self.streams else []
         rows += [f"parallel {' '.join(blocks)}"] if blocks else []
         rows += [f"vectorize rows {checked_name(self.row_vector)}:{self.row_width}"] if self.row_vector else []
+        rows += [f"jam rows {checked_name(self.jam[0])}:{self.jam[1]}"] if self.jam[0] else []
         return "schedule { " + ", ".join([*rows, *(stage.text() for stage in self.stages), f"chunk {CHUNK}"]) + " }"
 
 
@@ -98,6 +105,7 @@ def read_schedule(reader: Reader) -> Schedule:
     rows = ("", 1)
     streams = _read_streams(reader) if reader.accept("stream") else ()
     parallel = _read_parallel(reader) if reader.accept("parallel") else ()
+    jam = _read_jam(reader) if reader.peek() == "jam" else ("", 1)
     while not reader.accept("chunk"):
         if reader.accept("tile"):
             stages.append(read_tile(reader))
@@ -123,7 +131,17 @@ def read_schedule(reader: Reader) -> Schedule:
         reader.expect(",")
     expect_steps(reader, CHUNK)
     reader.expect("}")
-    return Schedule(tuple(stages), *rows, parallel, streams)
+    return Schedule(tuple(stages), *rows, parallel, streams, jam)
+
+
+def _read_jam(reader: Reader) -> tuple[str, int]:
+    reader.expect("jam")
+    reader.expect("rows")
+    axis = reader.take("name")
+    reader.expect(":")
+    count = reader.integer()
+    reader.expect(",")
+    return axis, count
 
 
 def _read_streams(reader: Reader) -> tuple[str, ...]:
@@ -220,9 +238,10 @@ def _stage_schedule(stage: Stage, vector_bytes: int, rows: int, streamed: bool) 
     lanes, weight = _lanes(exprs, vector_bytes), _weight(exprs)
     wide = 4 if weight <= 8 else 2 if weight <= 24 else 1
     # A long formula waits for itself: several vectors at once hide that, and cost code, so only where there is much to do.
-    much = rows * math.prod(extent for _, extent in (*stage.axes, *stage.over)) >= MANY_POINTS
+    points = rows * math.prod(extent for _, extent in (*stage.axes, *stage.over))
+    much, slow = points >= MANY_POINTS, weight >= LONG_FORMULA and vector_bytes < LINE and points < VERY_MANY_POINTS
     if weight > 24 or (stage.reduces and much):
-        wide = 1 if not much else 2 if weight >= LONG_FORMULA and vector_bytes < LINE else 4
+        wide = 1 if not much else 2 if slow else 4
     elif not stage.reduces:
         wide = min(wide, 2)
     if any(len(r.names) > 1 for r in stage.reduces):
@@ -260,7 +279,8 @@ def schedule_for(kernel: Kernel, vector_bytes: int, registers: int, db: Mapping[
     if db and kernel in db:
         return db[kernel]
     found = _in_one_piece(kernel, vector_bytes, registers, words)
-    return replace(found, parallel=parallel_axes(kernel, found.stages, found.row_vector, found.row_width))
+    whole = (found.row_vector, found.row_width) if found.row_vector else found.jam
+    return replace(found, parallel=parallel_axes(kernel, found.stages, found.row_vector, whole))
 
 
 def _streams(kernel: Kernel) -> tuple[str, ...]:
@@ -274,11 +294,29 @@ def _streams(kernel: Kernel) -> tuple[str, ...]:
     return tuple(p.name for p in large if p.name not in read)
 
 
+def _jams(kernel: Kernel, vector_bytes: int) -> bool:
+    """A light sum of long rows of one or two inputs, on a CPU whose prefetchers are all that asks ahead (`mlc.codegen.ahead`)."""
+    if vector_bytes >= LINE or len(kernel.stages) > 1 or not kernel.rows or not isinstance(kernel.stages[0], Stage):
+        return False
+    (stage,), (axis, count) = kernel.stages, kernel.rows[-1]
+    if stage.axes or stage.puts or len(stage.over) != 1 or any(len(r.names) > 1 for r in stage.reduces) or count < 2 * JAM_ROWS:
+        return False
+    exprs = _expressions(stage)
+    (name, extent), loads = stage.over[0], [e for e in ex.topological(exprs) if e.op == "load"]
+    sizes = [extent * e.dtype.itemsize for e in loads if e.attr[1].coefficient(axis)]
+    side_by_side = all(e.attr[1].coefficient(name) == 1 for e in loads) and 1 <= len(sizes) <= 2 and _weight(exprs) <= 8
+    return side_by_side and min(sizes) >= JAM_ROW_BYTES and min(sizes) * count >= JAM_BYTES
+
+
 def _in_one_piece(kernel: Kernel, vector_bytes: int, registers: int, words: Collection[DType]) -> Schedule:
     streams = _streams(kernel)
     if _short_rows(kernel):
         exprs = [e for s in kernel.stages for e in _expressions(s)]
         return Schedule(tuple(StageSchedule("", 1) for _ in kernel.stages), kernel.rows[-1][0], _lanes(exprs, vector_bytes))
+    if _jams(kernel, vector_bytes):
+        (stage,) = kernel.stages
+        plan = StageSchedule(stage.over[0][0], 2 * _lanes(_expressions(stage), vector_bytes))
+        return Schedule((plan,), streams=streams, jam=(kernel.rows[-1][0], JAM_ROWS))
     return Schedule(tuple(
         tile_schedule(s, vector_bytes, registers, words if looked_at(kernel, s) else INTEGERS & set(words)) if isinstance(s, Dot)
         else attend_schedule(s, vector_bytes, registers) if isinstance(s, Attend)

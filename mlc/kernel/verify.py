@@ -9,7 +9,7 @@ from mlc.core.errors import VerifyError
 from mlc.kernel.attention import AttendSchedule
 from mlc.kernel.ir import Attend, Bind, Dot, Kernel, KernelGraph, Put, Stage
 from mlc.kernel.plain import SweepSchedule, TransposeSchedule
-from mlc.kernel.schedule import Schedule, TileSchedule
+from mlc.kernel.schedule import Schedule, StageSchedule, TileSchedule
 from mlc.kernel.tiling import DOT_CHUNK
 
 
@@ -196,6 +196,7 @@ def schedule_is_legal(kernel: Kernel, schedule: Schedule) -> None:
         _fail("schedule_is_legal", where, f"stream {schedule.streams}", "outputs")
     if schedule.row_vector and (schedule.row_vector not in dict(kernel.rows) or any(p.role == "scratch" for p in kernel.params)):
         _fail("schedule_is_legal", where, f"rows {schedule.row_vector} as lanes", "a row axis, and no row scratch")
+    _rows_may_be_jammed(kernel, schedule, where)
     _cuts_are_legal(kernel, schedule, where)
     for s, (stage, plan) in enumerate(zip(kernel.stages, schedule.stages)):
         if isinstance(stage, Dot) != isinstance(plan, TileSchedule) or isinstance(stage, Attend) != isinstance(plan, AttendSchedule):
@@ -231,6 +232,18 @@ def schedule_is_legal(kernel: Kernel, schedule: Schedule) -> None:
                 _fail("schedule_is_legal", f"{where} stage {s}", plan.text(), "at least one row, and whole vectors in a block")
 
 
+def _rows_may_be_jammed(kernel: Kernel, schedule: Schedule, where: str) -> None:
+    """Rows side by side are of the last row axis, and each only sums, into scalars of its own."""
+    if schedule.jam == ("", 1):
+        return
+    stages = kernel.stages
+    sums = len(stages) == 1 and isinstance(stages[0], Stage) and stages[0].reduces and not stages[0].puts and not stages[0].axes
+    last = bool(kernel.rows) and kernel.rows[-1][0] == schedule.jam[0]
+    if not (sums and last and not schedule.row_vector and isinstance(schedule.stages[0], StageSchedule)) or schedule.jam[1] < 2:
+        _fail("schedule_is_legal", where, f"jam rows {schedule.jam[0]}:{schedule.jam[1]}",
+              "two rows or more of the last row axis, of one stage that sums each up")
+
+
 def _words_fit(dot: Dot, plan: TileSchedule, given: set[str], where: str) -> None:
     """Words have parts that hold every value of the narrow integers which both sides are converted from; bytes of a may be moved by 128.
     Or both sides are bf16 that the kernel is given."""
@@ -262,7 +275,7 @@ def _cuts_are_legal(kernel: Kernel, schedule: Schedule, where: str) -> None:
         if not axis and count > 1:
             continue
         stage, plan = kernel.stages[s], schedule.stages[s]
-        wholes = {schedule.row_vector: schedule.row_width}
+        wholes = {schedule.row_vector: schedule.row_width, schedule.jam[0]: schedule.jam[1]}
         if isinstance(stage, Stage):
             wholes |= {plan.axis: plan.width, getattr(plan, "down", ""): getattr(plan, "height", 1)}
         kept = (stage.m, stage.n) if isinstance(stage, Dot) else (stage.m,) if isinstance(stage, Attend) else stage.axes

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mlc.core import expr as ex
 from mlc.core.affine import Affine
+from mlc.core.dataclass import replace
 from mlc.core.expr import Expr
 from mlc.kernel.attention import AttendSchedule
 from mlc.kernel.axes import place_axis, rebase
@@ -22,7 +23,7 @@ from mlc.loop.ir import Assign, Buffer, Decl, Fold, For, LoopKernel, Stmt, Store
 from mlc.loop.lower_attention import AttentionLoops
 from mlc.loop.lower_beside import BesideLoops
 from mlc.loop.lower_dot import DotLoops
-from mlc.loop.lower_plain import Swept, Transposed
+from mlc.loop.lower_plain import Swept, Transposed, cut
 from mlc.loop.lower_words import WordLoops, look
 from mlc.loop.positions import later
 
@@ -103,6 +104,27 @@ def _stores(puts: Sequence[Put], at: Rebase) -> list[Stmt]:
         return []
     values = rebase([p.value for p in puts], at)
     return [Store(p.target, p.index.substitute(at), v) for p, v in zip(puts, values)]
+
+
+def _with_names(stage: Stage, suffix: str) -> Stage:
+    """The stage with other names for its totals and what it binds."""
+    names = {n for r in stage.reduces for n in r.names} | {f.name for f in stage.finish if not isinstance(f, Put)}
+
+    def moved(value: Expr) -> Expr:
+        return ex.substitute([value], lambda e: ex.var(e.attr + suffix, e.dtype) if e.op == "var" and e.attr in names else None)[0]
+    reduces = tuple(replace(r, names=tuple(n + suffix for n in r.names)) for r in stage.reduces)
+    finish = tuple(replace(f, value=moved(f.value)) if isinstance(f, Put) else replace(f, name=f.name + suffix, value=moved(f.value))
+                   for f in stage.finish)
+    return replace(stage, reduces=reduces, finish=finish)
+
+
+def _side_by_side(copies: Sequence[Sequence[Stmt]]) -> list[Stmt]:
+    """Bodies that differ in names and places only, as one: the first statement of each, the second of each; loops around all."""
+    found: list[Stmt] = []
+    for same in zip(*copies, strict=True):
+        loops = isinstance(same[0], For)
+        found += [replace(same[0], body=tuple(_side_by_side([loop.body for loop in same])))] if loops else same
+    return found
 
 
 class _Lowering:
@@ -231,18 +253,30 @@ class _Lowering:
 
     def nest(self, stages: Sequence[Stage | Dot | Attend], plans: Sequence, rows: Sequence[Axis]) -> list[Stmt]:
         """Stages one after the other, in loops over the rows."""
-        body: list[Stmt] = []
-        for stage, plan in zip(stages, plans):
-            if isinstance(stage, Dot):
-                body.extend(self.dot(stage, plan))
-            elif isinstance(stage, Attend):
-                body.extend(self.attend(stage, plan))
-            else:
-                body.extend(self.stage(stage, plan, self.schedule.row_width))
+        if rows and rows[-1][0] == self.schedule.jam[0]:
+            *rows, (axis, extent) = rows
+            body = cut(self.fresh, axis, extent, self.schedule.jam[1], Affine(),
+                       lambda start, count: self.jammed(stages[0], plans[0], axis, start, count))
+        else:
+            body = [stmt for stage, plan in zip(stages, plans) for stmt in self.whole(stage, plan)]
         for name, extent in reversed(rows):
             kind = ("vector", self.schedule.row_width) if name == self.schedule.row_vector else ("serial", 1)
             body = [For(name, extent, tuple(body), *kind)]
         return body
+
+    def whole(self, stage: Stage | Dot | Attend, plan: object) -> list[Stmt]:
+        """A stage of any kind."""
+        if isinstance(stage, Dot):
+            return self.dot(stage, plan)
+        return self.attend(stage, plan) if isinstance(stage, Attend) else self.stage(stage, plan, self.schedule.row_width)
+
+    def jammed(self, stage: Stage, plan: StageSchedule, axis: str, start: Affine, count: int) -> list[Stmt]:
+        """A sum of `count` rows side by side: each in loops of the same names, by variables of its own."""
+        suffix, taken, copies = self.fresh(".r"), self.taken, []
+        for q in range(count):
+            self.taken = dict(taken)
+            copies.append(self.stage(_with_names(place_axis(stage, axis, start + Affine(q), 0), f"{suffix}{q}"), plan, 1))
+        return _side_by_side(copies)
 
     def in_blocks(self, stages: Sequence[Stage | Dot | Attend], plans: Sequence, rows: Sequence[Axis], axis: str, block: int) -> list[Stmt]:
         """The same, cut along an axis: a parallel loop over blocks of it, outside of all others, then what is left of the last block."""

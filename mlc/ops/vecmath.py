@@ -323,7 +323,7 @@ def _exp2_two_steps(n: Expr, r: Expr) -> Expr:
     """2^(n + r) for |r| <= 1/2 and integer bits n that already hold twice the bias."""
     dtype, field = r.dtype, _field(r.dtype)
     half = shr_logical(n, 1)
-    return polynomial(r, (*tables.EXP2[dtype], 1.0), waits=True) * _float(shl(half, field)) * _float(shl(n - half, field))
+    return polynomial(r, (*tables.EXP2[dtype], 1.0), waits=dtype is f32) * _float(shl(half, field)) * _float(shl(n - half, field))
 
 
 def _pow_f32(x: Expr, y: Expr) -> Expr:

@@ -7,6 +7,7 @@ import pytest
 
 from mlc.core import dtype as dt
 from mlc.core import expr as ex
+from mlc.core import scalar_eval
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.1, -3.4e38, 3.4028234663852886e38, 3.4028235677973362e38, 3.4028235677973370e38, -1e300, 1e-45, 7e-46,
@@ -52,3 +53,49 @@ def test_substitution_walks_long_chains():
         chain = -chain
     (moved,) = ex.substitute([chain], lambda e: ex.var("y", dt.f32) if e is x else None)
     assert ex.topological([moved])[0] is ex.var("y", dt.f32)
+
+
+@pytest.mark.parametrize("terms", range(1, 26))
+@pytest.mark.parametrize("waits", [False, True])
+def test_polynomials_have_their_value_in_whatever_order_they_are_summed(terms, waits):
+    coefficients = [(-2.0) ** i for i in range(terms)]
+    root = ex.polynomial(ex.arg(0, dt.f64), coefficients, waits)
+    (found,) = scalar_eval.evaluate([root], lambda leaf: np.array([0.5, -1.0, 3.0]))
+    np.testing.assert_array_equal(found, [np.polyval(coefficients, x) for x in (0.5, -1.0, 3.0)])
+
+
+def test_steps_of_long_polynomials_do_not_all_wait_for_each_other():
+    def depth(root):
+        depths = {}
+        for e in ex.topological([root]):
+            depths[e] = 1 + max(map(depths.get, e.args)) if e.args else 0
+        return depths[root]
+    x = ex.arg(0, dt.f64)
+    assert [depth(ex.polynomial(x, range(1, n + 1))) for n in (ex.LONG_POLYNOMIAL - 1, 16)] == [ex.LONG_POLYNOMIAL - 2, 6]
+    assert depth(ex.polynomial(x, range(1, 9), waits=True)) == 3
+
+
+def test_what_lies_below_is_in_order_and_once_for_one_root_few_and_many():
+    x = ex.arg(0, dt.f32)
+    roots = [x]
+    for _ in range(9):
+        roots.append(roots[-1] * roots[-1] + 1.0)
+    for chosen in (roots[-1:], roots[-2:], roots, roots[::-1], [x, x]):
+        order = list(ex.topological(chosen))
+        assert order == list(ex.topological(chosen)) and len(set(order)) == len(order) and set(chosen) <= set(order)
+        assert all(order.index(a) < order.index(e) for e in order for a in e.args)
+
+
+def test_what_is_seldom_needed_is_left_out_where_it_is_not_asked_for():
+    x, y = ex.arg(0, dt.f32), ex.arg(1, dt.f32)
+    root = ex.mostly(x < y, x + y, x / y)
+    assert [e.op for e in ex.topological([root]) if e.args] == ["lt", "add", "div", "mostly"]
+    assert [e.op for e in ex.topological([root], rare=False) if e.args] == ["lt", "add", "mostly"]
+
+
+def test_an_expression_that_was_walked_can_be_dropped():
+    before = len(ex._interned)
+    root = ex.arg(0, dt.f32) * 1234.5 + 6.0
+    ex.topological([root])
+    del root
+    assert len(ex._interned) <= before

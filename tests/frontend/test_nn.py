@@ -45,6 +45,14 @@ def test_gelu(dtype, approximate):
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-15 if dtype == "f64" else 1e-6)
 
 
+@pytest.mark.parametrize("dtype, near", [("f32", 1e-4), ("f64", 1e-13), ("f16", 0.5)])
+def test_gelu_keeps_its_bits_left_of_zero(dtype, near):
+    x = np.linspace(-5 if dtype == "f16" else -9, 0, 500).astype(DTYPES[dtype])
+    wide = x.astype(np.longdouble)
+    expected = wide / (1 + np.exp(-np.sqrt(8 / np.longdouble(np.pi)) * (wide + np.longdouble(0.044715) * wide ** 3)))
+    np.testing.assert_allclose(mlc.jit(mlc.nn.gelu)(x).astype(np.longdouble), expected, rtol=near, atol=0)
+
+
 @pytest.mark.parametrize("axis", [0, -1, (0, 1)])
 def test_softmax_family(axis):
     x = sample("f32", (4, 9)) * np.float32(30)

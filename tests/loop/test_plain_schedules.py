@@ -285,6 +285,18 @@ def test_schedules_of_plain_stages_read_back(schedule):
     assert parse_schedule(schedule.text()) == schedule
 
 
+@pytest.mark.parametrize("steps, points, narrow, wide", [
+    (3, 1 << 20, 2, 2), (40, 1 << 20, 4, 4), (40, 1 << 10, 1, 1), (100, 1 << 20, 2, 4), (100, 1 << 22, 4, 4)])
+def test_long_formulas_take_fewer_vectors_at_a_time_where_registers_are_few(steps, points, narrow, wide):
+    value = load("a0", dt.f32, affine(i=1))
+    for step in range(steps):
+        value = value * 0.5 if step % 2 else value + 1.0
+    stage = Stage((("i", points),), puts=(Put("o0", affine(i=1), value),))
+    kernel = Kernel("chain", (flat("a0", points, dt.f32, "in"), flat("o0", points, dt.f32, "out")), (), (stage,))
+    found = [schedule_for(kernel, 4 * lanes, registers).stages[0].width // lanes for lanes, registers in ((8, 16), (16, 32))]
+    assert found == [narrow, wide]
+
+
 def test_only_arrays_past_the_cache_are_read_ahead():
     def text(count):
         stage = Stage((("j", count),), puts=(Put("o0", affine(j=1), load("a0", dt.f32, affine(j=1)) * 2.0),))

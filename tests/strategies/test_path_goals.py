@@ -12,6 +12,7 @@ from mlc.codegen.target import get_target
 from mlc.compile import compile_graph
 from pytest_mlc.evaluator import BoundsEvaluator
 from pytest_mlc.executor import paths_of, ways_of_pairs
+from pytest_mlc.stream import targets
 
 
 def _program(path, seed, **config):
@@ -24,6 +25,12 @@ def test_most_programs_reach_the_way_that_they_are_made_for(path, least):
     with mlc.options(fork_us=0, cache=False):
         found = [path in paths_of(compile_graph(_program(path, seed).graph)) for seed in range(12)]
     assert sum(found) >= least
+
+
+@pytest.mark.skipif("golden-v3" not in targets(), reason="this CPU has no AVX2")
+def test_long_rows_are_jammed_by_narrow_registers():
+    with mlc.options(target="golden-v3", cache=False):
+        assert sum("jam" in paths_of(compile_graph(_program("jam", seed).graph)) for seed in range(12)) >= 8
 
 
 @pytest.mark.skipif(not get_target("native").bf16_dot, reason="this CPU has no such instruction")

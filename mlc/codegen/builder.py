@@ -70,15 +70,17 @@ class Value:
     """An SSA value or constant. `level`: the depth of the loop it is computed in.
 
     f16/bf16 have up to three forms, made when first asked for: `text` (the bits, i16), `wide` (the same number as an f32
-    Value) and `rounded` (bf16 only: an i32 whose upper half is the bits). `const` is a constant's `Expr.attr`.
+    Value) and `rounded` (bf16 only: an i32 whose upper half is the bits). `const` is a constant's `Expr.attr`. `minus` is the
+    negative number, if that was there first.
     """
 
-    __slots__ = ("const", "dtype", "lanes", "level", "rounded", "text", "wide")
+    __slots__ = ("const", "dtype", "lanes", "level", "minus", "rounded", "text", "wide")
 
     def __init__(self, text: str, dtype: DType, lanes: int, level: int, const: int | None = None,
                  wide: Value | None = None, rounded: str = ""):
         self.text, self.dtype, self.lanes, self.level = text, dtype, lanes, level
         self.const, self.wide, self.rounded = const, wide, rounded
+        self.minus: Value | None = None
 
 
 class Phi:

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from mlc.codegen import ahead, halves, memory
+from mlc.codegen import ahead, halves, maxima, memory
 from mlc.codegen.builder import Builder, Phi, Value, type_text
 from mlc.codegen.instructions import every_lane, instruction, splat
 from mlc.codegen.lanes import Index, Lane, last_lanes
@@ -241,9 +241,14 @@ class KernelEmitter:
         self.env[stmt.name] = splat(self.b, self.value(stmt.init), lanes)
 
     def _assign(self, stmt: Assign) -> None:
-        values = [self.value(root) for root in stmt.values]
-        for name, value in zip(stmt.names, values, strict=True):
+        values = [self._assigned(name, root) for name, root in zip(stmt.names, stmt.values, strict=True)]
+        for name, value in zip(stmt.names, values):
             self.env[name] = splat(self.b, value, self.env[name].lanes)
+
+    def _assigned(self, name: str, root: Expr) -> Value:
+        if self.env[name].minus and maxima.grows(name, root):
+            return maxima.maximum(self.b, self.env[name], splat(self.b, self.value(root.args[1]), self.env[name].lanes))
+        return self.value(root)
 
     def _fold(self, stmt: Fold) -> None:
         values = [self.env[name] for name in stmt.sources]
@@ -369,30 +374,41 @@ class KernelEmitter:
     def counted(self, stmt: For, first: str, limit: str, step: int, body: Callable[[], None]) -> None:
         """A loop over stmt.var from `first` by `step` while below `limit`, at least once, around `body`."""
         assigned, stored = self.effects(stmt)
-        self.loop(stmt.var, first, limit, step, [name for name in sorted(assigned) if name in self.env], stored, body)
+        carried = [name for name in sorted(assigned) if name in self.env]
+        vectors = [name for name in carried if self.env[name].lanes > 1]
+        negated = maxima.carried_negated(walk((stmt,)), self.b.target) & set(vectors) if vectors else frozenset()
+        self.loop(stmt.var, first, limit, step, carried, stored, body, negated)
 
-    def loop(self, var: str, first: str, limit: str, step: int, carried: list[str], stored: Iterable[str], body: Callable[[], None]) -> None:
-        """A loop that carries the variables `carried` and stores to the buffers `stored`."""
+    def loop(self, var: str, first: str, limit: str, step: int, carried: list[str], stored: Iterable[str], body: Callable[[], None],
+             negated: frozenset[str] = frozenset()) -> None:
+        """A loop that carries the variables `carried`, some of them negated, and stores to the buffers `stored`."""
         b, env = self.b, self.env
         shapes = [(name, env[name].dtype, env[name].lanes) for name in carried]
-        phis = [Phi(type_text(v.dtype, v.lanes), b.name(), v.text) for v in (self._register(env[name]) for name in carried)]
+        phis = [Phi(type_text(v.dtype, v.lanes), b.name(), v.text) for v in (self._register(env[name], name in negated) for name in carried)]
         opened = b.open_loop(phis, first, limit, step)
         for (name, dtype, lanes), phi in zip(shapes, phis):
-            env[name] = _variable_value(phi.name, dtype, lanes, b.level)
+            env[name] = self._carried(phi.name, dtype, lanes, name in negated)
         dirty = dict(self.dirty)
         self._stores_within(stored)
         self.indices[var] = Index(Value(opened.counter.name, dt.i64, 1, b.level), 0, step)
         body()
         for name, phi in zip(carried, phis):
-            phi.following = self._register(env[name]).text
+            phi.following = self._register(env[name], name in negated).text
         b.close_loop(opened)
         for (name, dtype, lanes), phi in zip(shapes, phis):
-            env[name] = _variable_value(phi.following, dtype, lanes, b.level)
+            env[name] = self._carried(phi.following, dtype, lanes, name in negated)
         self.dirty = dirty
 
-    def _register(self, value: Value) -> Value:
-        """The form of a variable that loops carry: halves travel as f32."""
-        return halves.wide(self.b, value) if value.dtype.is_half else value
+    def _register(self, value: Value, negated: bool = False) -> Value:
+        """The form of a variable that loops carry: halves travel as f32, some maxima negated (`mlc.codegen.maxima`)."""
+        return halves.wide(self.b, value) if value.dtype.is_half else maxima.minus(self.b, value) if negated else value
+
+    def _carried(self, text: str, dtype: dt.DType, lanes: int, negated: bool) -> Value:
+        """A variable of which this is the form that loops carry."""
+        if dtype.is_half:
+            return halves.exact(Value(text, dt.f32, lanes, self.b.level), dtype)
+        found = Value(text, dtype, lanes, self.b.level)
+        return maxima.from_minus(self.b, found) if negated else found
 
     def effects(self, stmt: For | If | Tile) -> tuple[frozenset[str], frozenset[str]]:
         """Names of the variables that a loop assigns, and of the buffers that it stores to."""
@@ -417,12 +433,6 @@ class KernelEmitter:
     def operand(self, value: Value) -> str:
         """The value as an operand of LLVM's type for it."""
         return halves.bits(self.b, value) if value.dtype.is_half else value.text
-
-
-def _variable_value(text: str, dtype: dt.DType, lanes: int, level: int) -> Value:
-    if dtype.is_half:
-        return halves.exact(Value(text, dt.f32, lanes, level), dtype)
-    return Value(text, dtype, lanes, level)
 
 
 def _cost(body: Iterable[Stmt]) -> int:

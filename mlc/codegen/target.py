@@ -110,6 +110,11 @@ class Target:
         return self.avx512 and self.has("avx512vnni")
 
     @property
+    def int16_dot(self) -> bool:
+        """`vpmaddwd`: sums of two i16 * i16 products."""
+        return self.is_x86 and self.has("avx2")
+
+    @property
     def key(self) -> str:
         """Everything about the target that object code depends on, as text."""
         return f"triple={self.triple};cpu={self.cpu};features={self.features};vector={self.vector_bits};opt={_OPT_LEVEL}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mlc.codegen.builder import Value, type_text
+from mlc.codegen.builder import Builder, Value, type_text
 from mlc.codegen.instructions import instruction, splat
 from mlc.codegen.lanes import Index, Lane, last_lanes
 from mlc.core import dtype as dt
@@ -124,10 +124,26 @@ def _add_parts(k: KernelEmitter, s: Tile, left: Value, right: Value, total: Valu
         name = b.declare(f"llvm.x86.avx512.{'vpdpwssd' if pairs else 'vpdpbusd'}.{32 * lanes}", type_, ", ".join([type_] * 3))
         level = max(v.level for v in (left, right, total))
         return Value(b.emit(level, f"call {type_} @{name}({type_} {total.text}, {type_} {x.text}, {type_} {y.text})"), s.dtype, lanes, level)
+    if b.target.int16_dot and s.parts == (dt.i16, dt.i16) and lanes in _PAIRS and 32 * lanes <= b.target.vector_bits:
+        return instruction(b, "add", s.dtype, (total, _products(b, splat(b, left, lanes), right)))
     for shift in range(0, 32, s.parts[0].bits):
         pieces = [_piece(k, word, part, shift) for word, part in zip((left, right), s.parts)]
         total = instruction(b, "add", s.dtype, (total, instruction(b, "mul", s.dtype, pieces)))
     return total
+
+
+# By lanes: what adds the products of two i16 each, as LLVM names it.
+_PAIRS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
+
+
+def _products(b: Builder, left: Value, right: Value) -> Value:
+    """Sums of two products of i16 each."""
+    lanes = right.lanes
+    type_, pairs = type_text(right.dtype, lanes), f"<{2 * lanes} x i16>"
+    name = b.declare(f"llvm.x86.{_PAIRS[lanes]}", type_, f"{pairs}, {pairs}")
+    x, y = (b.emit(v.level, f"bitcast {type_} {v.text} to {pairs}") for v in (left, right))
+    level = max(left.level, right.level)
+    return Value(b.emit(level, f"call {type_} @{name}({pairs} {x}, {pairs} {y})"), right.dtype, lanes, level)
 
 
 def _add_halves(k: KernelEmitter, s: Tile, left: Value, right: Value, total: Value) -> Value:

@@ -16,7 +16,7 @@ from mlc.core.dtype import DType, parse_dtype
 from mlc.core.expr import Expr
 from mlc.core.text import Reader
 from mlc.kernel.ir import Dot, Kernel
-from mlc.kernel.words import is_moved, per_word, reads_words, word_parts, worth_words
+from mlc.kernel.words import copies_rows, per_word, reads_words, word_parts, worth_words
 
 # From so many flops on a tile is worth any code.
 MANY_FLOPS = 1 << 33
@@ -251,11 +251,11 @@ def tile_schedule(dot: Dot, vector_bytes: int, registers: int, words: Collection
         return TileSchedule(max(1, rows), min(columns, STREAM_COLUMNS), 4 * width, STREAM_ROWS, "", True)
     if min(rows, columns) < 1:
         return TileSchedule(1, 1, width)
-    if words and worth_words(dot) and (parts := word_parts(dot)) and parts[0] in words:
+    if words and worth_words(dot) and (parts := word_parts(dot, words)):
         width = max(1, vector_bytes // dt.i32.itemsize)
         m, n = _best_tile(replace(dot, dtype=dt.i32, k=(dot.k[0], -(-depth // per_word(parts)))), width, registers, True)
         reads, passed = reads_words(dot, parts), rows * depth * parts[0].itemsize  # rows that are copied, or come from beyond L2, pass groups
-        group = min(MOST_GROUPED, columns // n) if reads and (is_moved(dot) or passed > L2_BYTES) else 1
+        group = min(MOST_GROUPED, columns // n) if reads and (copies_rows(dot, parts) or passed > L2_BYTES) else 1
         staged = (heavy and m * -(-n // width) > 2) or (depth > DOT_CHUNK and dot.dtype.is_float)
         return TileSchedule(m, n, width, 0, "b" if reads else "ab", staged, parts, group=max(1, group))
     m, n = _best_tile(dot, width, registers, "b" in pack)

@@ -1,7 +1,7 @@
 """Contractions of narrow numbers whose products are added several at a time: words of 32 bits hold two or four steps of k.
 
-CPUs multiply the parts of two words and add all products to an i32 (vpdpbusd: four u8 times i8; vpdpwssd: two i16 times i16). Sums of
-integers wrap, so they have the same bits in any order. Where both sides are u8, or both i8, the left one is moved by 128, which changes
+CPUs multiply the parts of two words and add all products to an i32 (vpdpbusd: four u8 times i8; vpdpwssd: two i16 times i16; before them
+vpmaddwd: two i16 times i16, without the sum so far). Sums of integers wrap, so they have the same bits in any order. Where both sides are u8, or both i8, the left one is moved by 128, which changes
 its sign bit only: a * b = (a - 128) * b + 128 * b for u8, and a sum over b alone sets it right. Sums that wrap in bytes are the low bytes
 of those that wrap in words.
 
@@ -13,6 +13,8 @@ proves nothing. The bits are the same.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from mlc.core import dtype as dt
 from mlc.core import expr as ex
@@ -45,19 +47,21 @@ def narrow(operand: Expr) -> Expr | None:
     return None
 
 
-def word_parts(dot: Dot) -> Parts | None:
-    """The parts of words that hold the operands of a contraction; None where they fit none."""
+def word_parts(dot: Dot, words: Collection[DType]) -> Parts | None:
+    """The parts of words that hold the operands of a contraction, and that there are instructions for (`words`); None where they fit none."""
     sides = [narrow(operand) for operand in (dot.a, dot.b)]
     if dot.dtype not in (dt.i32, dt.i8, dt.u8, dt.f32) or None in sides:
         return None
     left, right = (side.dtype for side in sides)
     if dot.dtype is dt.f32:
-        return left, right
-    if dt.i16 in (left, right):
-        return dt.i16, dt.i16
-    if left is right:
-        return (dt.i8, dt.u8) if left is dt.u8 else (dt.u8, dt.i8)
-    return left, right
+        found = left, right
+    elif dt.i16 in (left, right) or not {dt.u8, dt.i8} <= set(words):
+        found = dt.i16, dt.i16
+    elif left is right:
+        found = (dt.i8, dt.u8) if left is dt.u8 else (dt.u8, dt.i8)
+    else:
+        found = left, right
+    return found if set(found) <= set(words) else None
 
 
 def worth_words(dot: Dot) -> bool:
@@ -72,9 +76,9 @@ def looked_at(kernel: Kernel, dot: Dot) -> bool:
     return all(e.attr[0] in given and e.attr[1].coefficient(dot.k[0]) for e in loads)
 
 
-def is_moved(dot: Dot) -> bool:
+def is_moved(dot: Dot, parts: Parts) -> bool:
     """Whether the left side is moved by 128."""
-    return narrow(dot.a).dtype is narrow(dot.b).dtype and narrow(dot.a).dtype.bits == 8
+    return narrow(dot.a).dtype is narrow(dot.b).dtype and parts[0].bits == 8
 
 
 def per_word(parts: Parts) -> int:
@@ -82,10 +86,14 @@ def per_word(parts: Parts) -> int:
 
 
 def reads_words(dot: Dot, parts: Parts) -> bool:
-    """Whether words of the left side lie in memory as they are: whole ones, contiguous along k."""
+    """Whether words of the left side lie in memory: whole ones, contiguous along k."""
     side = narrow(dot.a)
-    return (side.op == "load" and side.dtype.bits == parts[0].bits and side.attr[1].coefficient(dot.k[0]) == 1
-            and dot.k[1] % per_word(parts) == 0)
+    return side.op == "load" and side.attr[1].coefficient(dot.k[0]) == 1 and dot.k[1] % per_word(parts) == 0
+
+
+def copies_rows(dot: Dot, parts: Parts) -> bool:
+    """Whether words that lie in memory are not yet what is multiplied: they are moved by 128, or bytes that become i16."""
+    return is_moved(dot, parts) or narrow(dot.a).dtype.bits < parts[0].bits
 
 
 def word(pieces: list[Expr], parts: Parts) -> Expr:

@@ -1,7 +1,7 @@
 """Contractions of narrow numbers as loops, see `mlc.kernel.words`: operands are copied into words of two or four steps of k.
 
 The panel of b always is. a is read where it lies if it is contiguous along k, else copied once, before all panels; rows that are moved by
-128 are copied a tile at a time, so that the tile spreads words of memory over lanes. The last word of a depth that is no multiple has
+128, or whose bytes become i16, are copied a tile at a time, so that the tile spreads words of memory over lanes. The last word of a depth that is no multiple has
 zeros. Tiles of bf16 are there twice: which of them run is found out in front of all loops (`look`).
 """
 
@@ -17,7 +17,7 @@ from mlc.core.expr import Expr
 from mlc.kernel.axes import rebase
 from mlc.kernel.ir import Axis, Dot
 from mlc.kernel.tiling import TileSchedule
-from mlc.kernel.words import EXPONENTS, SIGNS, is_moved, narrow, per_word, reads_words, word
+from mlc.kernel.words import EXPONENTS, SIGNS, copies_rows, is_moved, narrow, per_word, reads_words, word
 from mlc.loop.ir import Assign, Decl, Fold, For, If, Stmt, Store, Tile, load
 from mlc.loop.lower_dot import DotLoops
 from mlc.loop.spans import Span, along
@@ -34,8 +34,10 @@ class WordLoops(DotLoops):
         n = min(plan.n, self.columns)
         self.right = self._buffer("b", self.words * n * self.group, dt.i32)
         self.left = "" if reads_words(dot, plan.parts) else self._buffer("a", self.rows * self.words, dt.i32)
-        self.moved = self._buffer("moved", n * self.group) if is_moved(dot) else ""
-        self.bytes = self._buffer("bytes", min(plan.m, self.rows) * self.depth, self.sides[0].dtype) if self.moved and not self.left else ""
+        self.moved = self._buffer("moved", n * self.group) if is_moved(dot, plan.parts) else ""
+        copies = copies_rows(dot, plan.parts) and not self.left
+        self.row_dtype = self.sides[0].dtype if self.moved else plan.parts[0]
+        self.bytes = self._buffer("bytes", min(plan.m, self.rows) * self.depth, self.row_dtype) if copies else ""
 
     def run(self, kind: str = "serial") -> list[Stmt]:
         copied = self._left_words() if self.left else []
@@ -108,23 +110,22 @@ class WordLoops(DotLoops):
         return [If(ex.var(normal(self.dot), dt.bool_), (replace(tile, normal=True),), (tile,))] if self.dtype.is_float else [tile]
 
     def _copied_rows(self, rows: Span) -> list[Stmt]:
-        """Bytes of rows of a, moved by 128."""
+        """Bytes of rows of a, moved by 128 or as i16."""
         if not self.bytes:
             return []
-        var, dtype = self.fresh("r"), self.sides[0].dtype
+        var, dtype = self.fresh("r"), self.row_dtype
         sign = ex.const(-128 if dtype.kind == "i" else 128, dtype)
 
         def body(k: Affine) -> list[Stmt]:
             (value,) = rebase([self.sides[0]], {self.m: rows[0] + along(var), self.k: k})
-            return [Store(self.bytes, along(var, self.depth) + k, ex.make("xor", dtype, (value, sign)))]
+            return [Store(self.bytes, along(var, self.depth) + k, ex.make("xor", dtype, (value, sign)) if self.moved else ex.convert(value, dtype))]
         return [For(var, rows[1], (self._lanes("k", self.depth, body, self.plan.width * self.per),))]
 
     def _left_word(self, row: Affine) -> Callable[[Affine], Expr]:
         """The words of a row of the tile, moved or not."""
         def at(step: Affine) -> Expr:
             if self.bytes:
-                dtype = self.sides[0].dtype
-                return word([load(self.bytes, dtype, along("r", self.depth) + step * self.per + piece) for piece in range(self.per)], self.plan.parts)
+                return word([load(self.bytes, self.row_dtype, along("r", self.depth) + step * self.per + piece) for piece in range(self.per)], self.plan.parts)
             found = load(self.left, dt.i32, self._left_place(row, step)) if self.left else self._word(0, {self.m: row}, step, self.per)
             return ex.make("xor", dt.i32, (found, ex.const(SIGNS, dt.i32))) if self.moved else found
         return at

@@ -33,29 +33,37 @@ def kernel_of(stage, left, right):
     (dt.i8, dt.u8, (dt.i8, dt.u8), False), (dt.i16, dt.u8, (dt.i16, dt.i16), False), (dt.i16, dt.i16, (dt.i16, dt.i16), False)])
 def test_parts_hold_both_sides(left, right, parts, moved):
     stage = dot(left, right)
-    assert (word_parts(stage), is_moved(stage)) == (parts, moved)
+    assert (word_parts(stage, INTEGERS), is_moved(stage, parts)) == (parts, moved)
 
 
 @pytest.mark.parametrize("left, right, dtype", [(dt.i32, dt.i32, dt.i32), (dt.u16, dt.i8, dt.i32), (dt.i8, dt.i8, dt.i64), (dt.i8, dt.i8, dt.f32),
                                                (dt.i16, dt.i16, dt.i16)])
 def test_other_operands_and_sums_have_no_words(left, right, dtype):
-    assert word_parts(dot(left, right, dtype)) is None
+    assert word_parts(dot(left, right, dtype), INTEGERS) is None
 
 
 @pytest.mark.parametrize("dtype", [dt.i8, dt.u8])
 def test_sums_of_bytes_are_done_in_words_too(dtype):
-    assert word_parts(dot(dtype, dtype, dtype)) is not None
+    assert word_parts(dot(dtype, dtype, dtype), INTEGERS) is not None
 
 
 @pytest.mark.parametrize("options, reads", [({}, True), ({"k": 66}, False), ({"flip": True}, False)])
 def test_the_left_side_is_copied_where_its_words_do_not_lie_in_memory(options, reads):
     stage = dot(dt.i8, dt.i8, **options)
-    assert reads_words(stage, word_parts(stage)) is reads
+    assert reads_words(stage, word_parts(stage, INTEGERS)) is reads
     assert ("a" in tile_schedule(stage, 64, 32, INTEGERS).pack) is not reads
 
 
 def test_words_are_chosen_only_where_the_target_multiplies_them():
     assert tile_schedule(dot(dt.i8, dt.i8), 64, 32, INTEGERS).parts and not tile_schedule(dot(dt.i8, dt.i8), 64, 32).parts
+
+
+@pytest.mark.parametrize("left, right", [(dt.i8, dt.i8), (dt.u8, dt.i8), (dt.i16, dt.u8), (dt.i16, dt.i16)])
+def test_bytes_are_pairs_of_i16_where_only_those_are_multiplied_at_once(left, right):
+    stage = dot(left, right)
+    plan = tile_schedule(stage, 32, 16, {dt.i16})
+    assert plan.parts == (dt.i16, dt.i16) and not is_moved(stage, plan.parts) and plan.pack == "b"
+    verify_kernel(kernel_of(stage, left, right), Schedule((plan,)))
 
 
 @pytest.mark.parametrize("sizes", [{"m": 4}, {"n": 8}, {"k": 8}])

@@ -63,7 +63,19 @@ def test_every_level_is_exact(kinds, form):
         want = a.astype("i4") @ b.astype("i4")
         args = [a.T.copy() if form == "aTb" else a, b.T.copy() if form == "abT" else b]
         made = assert_exact(FORMS[form], args, want)
-        assert all(tile.parts for tile in tiles(made)) or not get_target("native").int8_dot
+        assert all(tile.parts for tile in tiles(made)) or not get_target("native").int16_dot
+
+
+@pytest.mark.skipif("golden-v3" not in runnable_targets(), reason="this CPU has no AVX2")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kinds", KINDS, ids="".join)
+@pytest.mark.parametrize("m, n, k", [(8, 16, 16), (19, 70, 33), (9, 17, 62), (13, 20, 300)])
+def test_pairs_of_i16_are_exact_down_to_products_whose_sum_wraps(m, n, k, kinds, form):
+    a, b = integers((m, k), kinds[0]), integers((k, n), kinds[1])
+    a[:, :4], b[:4] = np.iinfo(a.dtype).min, np.iinfo(b.dtype).min
+    args = [a.T.copy() if form == "aTb" else a, b.T.copy() if form == "abT" else b]
+    made = assert_exact(FORMS[form], args, a.astype("i4") @ b.astype("i4"), "golden-v3")
+    assert {tile.parts for tile in tiles(made)} == {(dt.i16, dt.i16)} and ".pmadd.wd" in made.module.text
 
 
 @pytest.mark.parametrize("kind", ["i1", "u1"])

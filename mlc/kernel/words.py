@@ -1,15 +1,15 @@
 """Contractions of narrow numbers whose products are added several at a time: words of 32 bits hold two or four steps of k.
 
 CPUs multiply the parts of two words and add all products to an i32 (vpdpbusd: four u8 times i8; vpdpwssd: two i16 times i16; before them
-vpmaddwd: two i16 times i16, without the sum so far). Sums of integers wrap, so they have the same bits in any order. Where both sides are u8, or both i8, the left one is moved by 128, which changes
-its sign bit only: a * b = (a - 128) * b + 128 * b for u8, and a sum over b alone sets it right. Sums that wrap in bytes are the low bytes
-of those that wrap in words.
+vpmaddwd: two i16 times i16, without the sum so far). Sums of integers wrap, so they have the same bits in any order. Where both sides are
+u8, or both i8, the left one is moved by 128, which changes its sign bit only: a * b = (a - 128) * b + 128 * b for u8, and a sum over b
+alone sets it right. Sums that wrap in bytes are the low bytes of those that wrap in words.
 
 Two bf16 times two bf16 are added to an f32 (vdpbf16ps): the upper ones by one fma, then the lower ones by another, in f32. That instruction
-takes subnormal numbers for zero, and makes zeros of subnormal sums. Neither can be where the least exponents of what is not zero on
-either side, a and b, say so: all products, and so all sums, are multiples of 2^(a - 7 + b - 7), and those of at least the smallest normal
-number 2^-126 are zero or normal. Such a contraction looks at its operands first (`EXPONENTS`), and multiplies words by fmas where that
-proves nothing. The bits are the same.
+takes subnormal numbers for zero, and makes zeros of subnormal sums. Neither can be where the least exponents of what is not zero on either
+side, a and b, say so: all products, and so all sums, are multiples of 2^(a - 7 + b - 7), and those of at least the smallest normal number
+2^-126 are zero or normal. Such a contraction looks at its operands first (`EXPONENTS`), and multiplies words by fmas where that proves
+nothing. The bits are the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Contractions of narrow numbers as loops, see `mlc.kernel.words`: operands are copied into words of two or four steps of k.
 
 The panel of b always is. a is read where it lies if it is contiguous along k, else copied once, before all panels; rows that are moved by
-128, or whose bytes become i16, are copied a tile at a time, so that the tile spreads words of memory over lanes. The last word of a depth that is no multiple has
-zeros. Tiles of bf16 are there twice: which of them run is found out in front of all loops (`look`).
+128, or whose bytes become i16, are copied a tile at a time, so that the tile spreads words of memory over lanes. The last word of a depth
+that is no multiple has zeros. Tiles of bf16 are there twice: which of them run is found out in front of all loops (`look`).
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ class WordLoops(DotLoops):
 
         def body(k: Affine) -> list[Stmt]:
             (value,) = rebase([self.sides[0]], {self.m: rows[0] + along(var), self.k: k})
-            return [Store(self.bytes, along(var, self.depth) + k, ex.make("xor", dtype, (value, sign)) if self.moved else ex.convert(value, dtype))]
+            copied = ex.make("xor", dtype, (value, sign)) if self.moved else ex.convert(value, dtype)
+            return [Store(self.bytes, along(var, self.depth) + k, copied)]
         return [For(var, rows[1], (self._lanes("k", self.depth, body, self.plan.width * self.per),))]
 
     def _left_word(self, row: Affine) -> Callable[[Affine], Expr]:

@@ -126,7 +126,8 @@ class WordLoops(DotLoops):
         """The words of a row of the tile, moved or not."""
         def at(step: Affine) -> Expr:
             if self.bytes:
-                return word([load(self.bytes, self.row_dtype, along("r", self.depth) + step * self.per + piece) for piece in range(self.per)], self.plan.parts)
+                pieces = [along("r", self.depth) + step * self.per + piece for piece in range(self.per)]
+                return word([load(self.bytes, self.row_dtype, place) for place in pieces], self.plan.parts)
             found = load(self.left, dt.i32, self._left_place(row, step)) if self.left else self._word(0, {self.m: row}, step, self.per)
             return ex.make("xor", dt.i32, (found, ex.const(SIGNS, dt.i32))) if self.moved else found
         return at

@@ -105,8 +105,8 @@ def jam(b: Builder) -> int | None:
     dtype = _dtype(b, REGISTRY[name].dtypes, 4) if name else None
     if dtype is None:
         return None
-    columns = JAM_ROW_BYTES // dtype.itemsize + around(b.draws, b.draws.choice(LANES), (1, 2))
-    rows = -(-JAM_BYTES // JAM_ROW_BYTES) + b.draws.integer(0, 5)
+    # In few shapes, as they are large: with and without something left over of either.
+    columns, rows = JAM_ROW_BYTES // dtype.itemsize + b.draws.choice((0, 8, 37)), JAM_BYTES // JAM_ROW_BYTES + b.draws.choice((0, 3))
     return b.emit(name, [b.source(TensorType((rows, columns), dtype), REGISTRY[name].inputs[0])], {"axes": (1,)})
 
 

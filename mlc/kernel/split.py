@@ -44,6 +44,10 @@ def _split_stage(stage: Stage, seconds: float, variables: set[str], buffers: set
         if extent < 2 * LEAST_BLOCK * count:
             return None
     block = block_size(extent, count, LEAST_BLOCK if extent >= 2 * LEAST_BLOCK else 1)
+    if block and extent % block and len(stage.over) > 1 and any(len(r.names) > 1 for r in stage.reduces):
+        # Where all elements are the worst there are, loops in the order of positions leave none behind, others the first (`mlc.loop.positions`).
+        # A rest may take its axes in another order, but all partial results have to be of one kind.
+        block = next((extent // n for n in range(count, 1, -1) if extent % n == 0), 0)
     if not block:
         return None
     blocks, rest = divmod(extent, block)

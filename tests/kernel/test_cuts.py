@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from kernel_samples import Builder, chain, dense, softmax
 
+import mlc
 from mlc.core import dtype as dt
 from mlc.core.dims import TensorType
 from mlc.core.options import options
@@ -138,3 +139,13 @@ def test_sums_in_blocks_are_the_sums(rows, columns):
     found = run_program(program, schedules, [values], {})
     wanted = [values.sum(0, dtype=np.int32), values.max(), values.prod(0, dtype=np.int32)]
     assert all(np.array_equal(a, b) for a, b in zip(found, wanted))
+
+
+@pytest.mark.parametrize("shape", [(16, 17, 1025), (33, 33, 257), (2049, 100, 5), (20011,), (7, 4099)])
+@pytest.mark.parametrize("dtype, worst", [("u1", 0), ("?", False), ("f4", -np.inf), ("i4", -2 ** 31)])
+def test_the_first_of_many_that_are_all_the_worst_is_found(shape, dtype, worst):
+    x = np.full(shape, worst, dtype)
+    with options(fork_us=0):
+        assert mlc.jit(mlc.numpy.argmax)(x) == 0
+        x.reshape(-1)[x.size // 3] = 1
+        assert mlc.jit(mlc.numpy.argmax)(x) == x.size // 3

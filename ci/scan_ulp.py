@@ -1,8 +1,8 @@
 """Scans vector math for its worst error in ulp, and prints a table: function, dtype, points, worst ulp, where.
 
-    ci/scan_ulp.py                            every function, f32, one input in 4099, through the scalar interpreter
-    ci/scan_ulp.py exp sin --stride 1 --engine mlc
-    ci/scan_ulp.py --dtype f64 --points 20000
+    python ci/scan_ulp.py                            every function, f32, one input in 4099, through the scalar interpreter
+    python ci/scan_ulp.py exp sin --stride 1 --engine mlc
+    python ci/scan_ulp.py --dtype f64 --points 20000
 
 f32 inputs are bit patterns at a fixed stride (stride 1 is all 2^32 of them), judged against NumPy or the C library in
 float64; f64 inputs are drawn over bit patterns and over ordinary sizes, judged against mpmath.

@@ -106,7 +106,7 @@ class Stages:
 
     def _words(self) -> frozenset[DType]:
         """The parts of words that the target multiplies at once, and is asked to."""
-        integers = INTEGERS if self.target.int8_dot else INTEGERS & {dt.i16} if self.target.int16_dot else frozenset()
+        integers = INTEGERS if self.target.int8_dot else frozenset({dt.i16} if self.target.int16_dot else ())
         dots = [s for kernel in self.packed.kernels() for s in kernel.stages if isinstance(s, Dot)]
         if not any(word_parts(dot, {dt.bf16}) for dot in dots) or not use_pairs(self.target):
             return integers

@@ -27,9 +27,14 @@ def _dtype(b: Builder, dtypes: tuple[DType, ...], least: int = 1) -> DType | Non
     return b.draws.choice(fitting) if fitting else None
 
 
+def _reductions(b: Builder) -> list[str]:
+    """Those over axes alone whose result has the dtype that their rule gives."""
+    return [n for n, op in REGISTRY.items() if b.config.allows(n) and op.fusion == REDUCTION and set(op.attrs) == {"axes"} and not op.typed]
+
+
 def sweep(b: Builder) -> int | None:
     """A reduction down the columns of a matrix just too large to be read column by column."""
-    names = [n for n, op in REGISTRY.items() if b.config.allows(n) and op.fusion == REDUCTION and set(op.attrs) == {"axes"} and not op.typed]
+    names = _reductions(b)
     if not names:
         return None
     name = "reduce_sum" if "reduce_sum" in names and b.draws.chance(0.5) else b.draws.choice(names)
@@ -100,7 +105,7 @@ def attend(b: Builder) -> int | None:
 
 def jam(b: Builder) -> int | None:
     """A reduction of rows just long enough, and just enough of them, to be read side by side by narrow registers."""
-    names = [n for n, op in REGISTRY.items() if b.config.allows(n) and op.fusion == REDUCTION and set(op.attrs) == {"axes"} and not op.typed]
+    names = _reductions(b)
     name = b.draws.choice(names) if names else None
     dtype = _dtype(b, REGISTRY[name].dtypes, 4) if name else None
     if dtype is None:

@@ -323,6 +323,7 @@ def _exp2_two_steps(n: Expr, r: Expr) -> Expr:
     """2^(n + r) for |r| <= 1/2 and integer bits n that already hold twice the bias."""
     dtype, field = r.dtype, _field(r.dtype)
     half = shr_logical(n, 1)
+    # In f64 the last two steps in pairs as well would be off by 2.05 ulp; f32 keeps its promise, in half the steps.
     return polynomial(r, (*tables.EXP2[dtype], 1.0), waits=dtype is f32) * _float(shl(half, field)) * _float(shl(n - half, field))
 
 

@@ -23,10 +23,11 @@ from mlc.core import digest
 from mlc.core import options as opt
 from mlc.core.collector import uncollected
 from mlc.core.dataclass import replace
-from mlc.core.errors import MlcError, OptionError, UnsupportedError
+from mlc.core.errors import MlcError, OptionError, OptionWarning, UnsupportedError
 from mlc.core.facts import fact
 from mlc.core.fingerprint import fingerprint, sources_fingerprint, versions
 from mlc.core.locks import lazy
+from mlc.frontend.source import warn
 from mlc.graph import Graph, evaluate, print_graph, verify
 from mlc.runtime.artifact import from_bytes, load, save, to_bytes
 from mlc.runtime.bulk import block_sums
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from mlc.stages import Stages
 
 digest.sums = block_sums
-STAGES = ("graph", "optimized", "kernels", "loops", "memory", "llvm", "asm")
+STAGES = ("graph", "passes", "optimized", "kernels", "loops", "memory", "llvm", "asm")
+SAVED_STAGES = ("graph", "optimized", "kernels", "loops", "memory")  # a file tells the program, not how long passes took
 
 
 class Executable:
@@ -69,9 +71,11 @@ class Executable:
         return self._pass_log
 
     def as_text(self, stage: str = "optimized") -> str:
-        """The program at a stage: one of "graph", "optimized", "kernels", "loops", "memory", "llvm", "asm". Raises OptionError for another."""
+        """The program at a stage, one of STAGES; "passes" are the lines of `pass_log`. Raises OptionError for another."""
         if stage not in STAGES:
             raise OptionError(f"unknown stage {stage!r}; known: {', '.join(STAGES)}")
+        if stage == "passes":
+            return "\n".join(map(str, self.pass_log))
         return print_graph(self.graph) if stage == "graph" else self.stages.text(stage)
 
     def cost_analysis(self) -> dict[str, Any]:
@@ -88,7 +92,7 @@ class Executable:
         """Write code, manifest and constants to one file for `mlc.load`."""
         if self.program is None:
             raise UnsupportedError("the interpreter backend has no code to save; compile with backend=llvm")
-        texts = {stage: self.as_text(stage) for stage in ("graph", "optimized", "kernels", "loops", "memory")}
+        texts = {stage: self.as_text(stage) for stage in SAVED_STAGES}
         manifest = self.program.manifest
         extra = {**manifest.extra, "frontend": frontend, "texts": texts, "cost": self.cost_analysis(), "memory": self.memory_analysis()}
         saved = type(self.program).__new__(type(self.program))
@@ -139,7 +143,8 @@ def compile_graph(graph: Graph) -> Executable:
 
     With the option `check`, the persistent cache is neither read, because whoever asks for checks wants them to run, nor written.
     """
-    opt.warn_of_unknown_variables()
+    for message in opt.unknown_variables():
+        warn(message, OptionWarning)
     for name in opt.OPTIONS:
         opt.get(name)  # a bad value of any option is refused here, not where it first matters
     if opt.get("check"):

@@ -249,7 +249,8 @@ class Compiled:
         return self.executable.graph
 
     def as_text(self, stage: str = "optimized") -> str:
-        """The program at a stage: "graph", "optimized", "kernels", "loops", "memory", "llvm" or "asm" (the last two not after `mlc.load`)."""
+        """The program at a stage: "graph", "passes", "optimized", "kernels", "loops", "memory", "llvm" or "asm"; after
+        `mlc.load` without "passes", "llvm" and "asm"."""
         return self.executable.as_text(stage)
 
     @property

@@ -27,7 +27,8 @@ TRIES = 6
 FAMILIES = (
     ("add", "sub", "mul", "max", "min"), ("lt", "le", "gt", "ge", "eq", "ne"), ("and", "or", "xor"), ("sin", "cos", "tanh", "logistic", "erf"),
     ("floor", "ceil", "round"), ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod"), ("reduce_and", "reduce_or"), ("argmax", "argmin"),
-    ("exp", "exp2", "expm1"), ("shift_left", "shift_right_logical", "shift_right_arithmetic"), ("div", "rem"), ("neg", "abs", "sign"),
+    ("exp", "exp2", "expm1"), ("log", "log2", "log1p"),
+    ("shift_left", "shift_right_logical", "shift_right_arithmetic"), ("div", "rem"), ("neg", "abs", "sign"),
 )
 
 

@@ -98,7 +98,7 @@ def test_every_stage_has_a_text_and_unknown_ones_are_refused():
         executable = compile_graph(small_graph())
     for stage in STAGES:
         assert executable.as_text(stage).strip()
-    with pytest.raises(OptionError, match="unknown stage 'hlo'; known: graph, optimized"):
+    with pytest.raises(OptionError, match="unknown stage 'hlo'; known: graph, passes, optimized"):
         executable.as_text("hlo")
 
 
@@ -108,7 +108,7 @@ def test_after_a_hit_texts_and_analyses_are_those_of_the_options_it_was_compiled
         lowered = mlc.jit(lambda x, w: mlc.numpy.tanh(x @ w) * 1.0).lower(mlc.spec("f32[64,8]"), mlc.spec("f32[8,8]"))
         cold, warm = lowered.compile(), lowered.compile()
     assert warm.executable._pass_log is None, "it was no hit"
-    for stage in STAGES:
+    for stage in set(STAGES) - {"passes"}:  # which tells milliseconds
         assert warm.as_text(stage) == cold.as_text(stage)
     assert warm.memory_analysis() == cold.memory_analysis() and warm.cost_analysis() == cold.cost_analysis()
     assert [(r.name, r.stats) for r in warm.pass_log] == [(r.name, r.stats) for r in cold.pass_log]

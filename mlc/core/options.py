@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from mlc.core.dataclass import dataclass
-from mlc.core.errors import OptionError, OptionWarning
+from mlc.core.errors import OptionError
 
 
 def _int(lo: int, hi: int) -> Callable[[object], int]:
@@ -76,18 +76,17 @@ OTHER_VARIABLES = ("MLC_FUZZ_PRELOAD", "MLC_FUZZ_TIMEOUT")
 _warned: set[str] = set()
 
 
-def warn_of_unknown_variables() -> None:
-    """Warn of each environment variable MLC_... that means nothing here, once a process: a misspelt one would be ignored in silence."""
+def unknown_variables() -> Iterator[str]:
+    """What to warn of: each environment variable MLC_... that means nothing here, once a process. A misspelt one would be ignored in silence."""
     unknown = [name for name in os.environ if name.startswith("MLC_") and name not in _warned
                and name[4:].lower() not in OPTIONS and name not in OTHER_VARIABLES]
     for name in sorted(unknown):
         import difflib
-        import warnings
         _warned.add(name)
         known = ["MLC_" + option.upper() for option in OPTIONS]
         near = difflib.get_close_matches(name, known, 1)
         meant = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-        warnings.warn(f"the environment variable {name} is unknown to mlc and ignored; {meant}", OptionWarning, stacklevel=2)
+        yield f"the environment variable {name} is unknown to mlc and ignored; {meant}"
 
 
 # What is told when a block that sets an option begins or ends: for values that native code holds a copy of.

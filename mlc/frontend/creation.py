@@ -66,8 +66,10 @@ def _from_nested(value: list | tuple, dtype: DType | None) -> Array:
 
 def _int_data(value: object, dtype: DType) -> np.ndarray:
     data = np.array(value)
-    if data.size and not (dtype.min <= int(data.min()) and int(data.max()) <= dtype.max):
-        raise DtypeError(f"{value!r} does not fit {dtype}")
+    if data.size:
+        least, most = int(data.min()), int(data.max())
+        if least < dtype.min or most > dtype.max:
+            raise DtypeError(f"{least if least < dtype.min else most} does not fit {dtype}")
     return data.astype(dtype.numpy)
 
 
@@ -78,6 +80,8 @@ def asarray(a, dtype=None, order=None, *, copy=None, device=None):
     if isinstance(a, (list, tuple)):
         return _from_nested(a, wanted)
     if isinstance(a, (bool, int, float)) and not isinstance(a, np.generic):
+        if wanted is not None and wanted.is_int and not isinstance(a, float):
+            _int_data(a, wanted)
         return as_array(a, wanted)
     if isinstance(a, Array):
         return a if wanted is None else convert(a, wanted)

@@ -160,7 +160,7 @@ def hard_silu(x):
 
 @public
 def gelu(x, approximate: bool = True):
-    """x times the normal distribution function: approximated by tanh, or with `approximate=False` by erf."""
+    """x times the normal distribution function: approximated by tanh, or with `approximate=False` by erf. NaN for -inf, as in JAX."""
     (x,) = promote(x, to=to_inexact)
     if approximate:
         # (1 + tanh z) / 2 = logistic(2 z), which loses nothing where tanh is near -1.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import struct
 import sys
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,7 +21,7 @@ from mlc.core.literal import Literal
 from mlc.core.scalar_eval import convert as convert_data
 from mlc.frontend.array import Array
 from mlc.frontend.record import Tracer, emit, recorder
-from mlc.frontend.source import user_frame
+from mlc.frontend.source import warn
 
 _BOOL, _INT, _FLOAT = (dt.bool_, False), (dt.i64, True), (dt.f64, True)
 
@@ -200,11 +199,8 @@ def _warn_if_widened(values: Sequence[object], kinds: Sequence[tuple[DType, bool
         return
     narrow, weak = dt.promote(*others)
     if narrow.is_float and narrow is not dt.f64 and not weak:
-        frame = user_frame()
-        where = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("mlc", 0)
-        warnings.warn_explicit(
-            f"a NumPy float64 scalar widens a {narrow} computation to f64; write float(value) or np.{narrow.numpy.name}(value) to stay in {narrow}",
-            WideningWarning, *where)
+        warn(f"a NumPy float64 scalar widens a {narrow} computation to f64; write float(value) or np.{narrow.numpy.name}(value) to stay in {narrow}",
+             WideningWarning)
 
 
 def promote(*values: object, to=None) -> list[Array]:

@@ -5,8 +5,10 @@ Tracing asks once a node, so what is known of a code object is remembered; a loo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import warnings
 from types import CodeType, FrameType, TracebackType
 
 import numpy as np
@@ -15,6 +17,7 @@ from mlc.core.errors import DtypeError, MlcError, ShapeError, TraceError, Unsupp
 from mlc.graph.graph import Meta
 
 _INTERNAL = tuple(os.path.dirname(os.path.abspath(path)) + os.sep for path in (os.path.join(__file__, os.pardir), np.__file__))
+_INTERNAL += (contextlib.__file__,)  # whose frame stands around functions that a context manager decorates
 _MODELS = os.path.join(_INTERNAL[0], "tools", "bench", "")  # the models that mlc.tools measures are a user's
 _GENERATED = "<__array_function__ internals>"
 # Around the command line there is only what launched it: a console script, or runpy.
@@ -50,6 +53,12 @@ def user_frame() -> FrameType | None:
     while frame is not None and _facts(frame.f_code)[1]:
         frame = frame.f_back
     return frame if frame is not None and _facts(frame.f_code)[1] is False else None
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the user's line."""
+    frame = user_frame()
+    warnings.warn_explicit(message, category, *((frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("mlc", 0)))
 
 
 def here() -> Meta | None:

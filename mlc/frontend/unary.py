@@ -28,7 +28,7 @@ def _inexact(name: str, op: str = "", aliases: tuple[str, ...] = (), instead: st
     return public(function, aliases=aliases)
 
 
-exp, exp2, expm1, log, log1p = (_inexact(n) for n in ("exp", "exp2", "expm1", "log", "log1p"))
+exp, exp2, expm1, log, log2, log1p = (_inexact(n) for n in ("exp", "exp2", "expm1", "log", "log2", "log1p"))
 sin, cos, tanh, sqrt = (_inexact(n) for n in ("sin", "cos", "tanh", "sqrt"))
 tan = _inexact("tan", instead="use sin(x) / cos(x)")
 sinh = _inexact("sinh", instead="use (exp(x) - exp(-x)) / 2")
@@ -40,13 +40,6 @@ arcsinh = _inexact("arcsinh", "asinh", ("asinh",), instead="use log(x + sqrt(x *
 arccosh = _inexact("arccosh", "acosh", ("acosh",), instead="use log(x + sqrt(x * x - 1))")
 arctanh = _inexact("arctanh", "atanh", ("atanh",), instead="use (log1p(x) - log1p(-x)) / 2")
 cbrt = _inexact("cbrt", instead="use sign(x) * abs(x) ** (1 / 3)")
-
-
-@public
-def log2(x, /):
-    """log(x) / log(2)."""
-    (x,) = promote(x, to=to_inexact)
-    return emit("div", (emit("log", (x,)), emit("log", (like(x, 2),))))
 
 
 @public

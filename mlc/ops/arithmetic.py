@@ -200,28 +200,45 @@ convert_element_type = elementwise(
         0.0, -0.0, 0.25, np.nan, np.inf, -np.inf, 3e9, -3e9, 1e20, 127.9, -128.9, 2147483520.0, -2147483648.0, 65504.0, 65520.0)))
 
 
+def _positive_power(x, n: int):
+    """Square and multiply, lowest bit first."""
+    total, square = None, x
+    while True:
+        if n & 1:
+            total = square if total is None else total * square
+        n >>= 1
+        if not n:
+            return total
+        square = square * square
+
+
 def _integer_pow(x, *, y):
-    """Square and multiply, lowest bit first; a negative power is the reciprocal of the positive one."""
+    """A negative power is the reciprocal of the positive one. Where that is no normal number, the reciprocal may still be one that a dtype
+    holds (subnormal, or just below the largest): then 1 is divided twice, by about half the power each time."""
     if y == 0:
         return ex.const(1, x.dtype)
-    total, square, left = None, x, abs(y)
-    while left:
-        if left & 1:
-            total = square if total is None else total * square
-        left >>= 1
-        if left:
-            square = square * square
-    return 1 / total if y < 0 else total
+    power = _positive_power(x, abs(y))
+    if y > 0:
+        return power
+    if y == -1:
+        return 1 / power
+    half = -y // 2
+    twice = 1 / _positive_power(x, half) / _positive_power(x, -y - half)
+    size = ex.absolute(power)
+    return ex.mostly((size >= 2.0 ** dt.MIN_EXPONENT[x.dtype]) & (size < np.inf), 1 / power, twice)
 
 
 def _np_integer_pow(x, *, y):
-    total, square, left = np.ones_like(x), x, abs(y)
-    while left:
-        if left & 1:
-            total = total * square
-        left >>= 1
-        square = square * square if left else square
-    return np.array(1, x.dtype) / total if y < 0 else total
+    one = np.ones_like(x)
+    if y >= 0:
+        return _positive_power(x, y) if y else one
+    power = _positive_power(x, -y)
+    if y == -1:
+        return one / power
+    half = -y // 2
+    size, twice = np.abs(power), one / _positive_power(x, half) / _positive_power(x, -y - half)
+    least = np.finfo(x.dtype).smallest_normal if x.dtype == np.longdouble else 2.0 ** dt.MIN_EXPONENT[as_dtype(x.dtype)]
+    return np.where((size >= least) & (size < np.inf), one / power, twice)
 
 
 def _infer_integer_pow(types, attrs, given):
@@ -230,7 +247,7 @@ def _infer_integer_pow(types, attrs, given):
 
 
 integer_pow = elementwise(
-    "integer_pow", version=1, dtypes=NUMERIC, arity=1, attrs={"y": "int"}, infer=_infer_integer_pow, scalar=_integer_pow,
+    "integer_pow", version=2, dtypes=NUMERIC, arity=1, attrs={"y": "int"}, infer=_infer_integer_pow, scalar=_integer_pow,
     numpy=_quiet(_np_integer_pow),
     jax=lambda jnp, lax, x, *, y: lax.integer_pow(x, y),
     ulp=lambda attrs: dict.fromkeys(FLOATS, max(0.5, 0.75 * abs(attrs["y"]))), inputs=Domain(-3, 3))

@@ -42,6 +42,9 @@ exp2 = _unary(
 log = _unary(
     "log", vecmath.log, np.log, lambda jnp, lax, x: lax.log(x), _ulp(2), (MONOTONE,),
     Domain(0, 100, edges=(0.0, -0.0, 1.0, -1.0, 1e-45, 0.70710677, 1.4142135, inf, -inf, nan)))
+log2 = _unary(
+    "log2", vecmath.log2, np.log2, lambda jnp, lax, x: jnp.log2(x), _ulp(2), (MONOTONE,),
+    Domain(0, 100, edges=(0.0, -0.0, 1.0, -1.0, 8.0, 1e-45, 0.70710677, 1.4142135, inf, -inf, nan)))
 log1p = _unary(
     "log1p", vecmath.log1p, np.log1p, lambda jnp, lax, x: lax.log1p(x), _ulp(3), (MONOTONE,),
     Domain(-0.99, 20, edges=(0.0, -0.0, -1.0, -2.0, -0.414, 1e-30, -1e-8, inf, -inf, nan)))

@@ -156,6 +156,4 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _text(lowered, compiled, stage: str, locations: bool) -> str:
-    if stage == "passes":
-        return "\n".join(map(str, compiled.pass_log))
     return lowered.as_text(locations=True) if stage == "graph" and locations else compiled.as_text(stage)

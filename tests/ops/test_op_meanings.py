@@ -1,14 +1,21 @@
 """What ops compute, by their own kernel-side definitions (scalar expression, pieces, generator, fold), and whether their facts hold."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from op_samples import ELEMENTWISE_OPS, OPS, UNARY, arguments, infer, named, run_numpy, same_values, samples, ulps, values, wide
 
+from mlc.compile import compile_graph
 from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core import scalar_eval
-from mlc.core.dims import TensorType
-from mlc.ops.base import COMMUTATIVE, DISCONTINUOUS, EVEN, EXACT, IDEMPOTENT, INVOLUTION, MONOTONE, ODD, REDUCTION, Domain, Range
+from mlc.core.dims import TensorType, parse_type
+from mlc.core.dtype import FLOATS, as_dtype
+from mlc.core.errors import DtypeError
+from mlc.graph import Graph, evaluate
+from mlc.ops.base import COMMUTATIVE, DISCONTINUOUS, EVEN, EXACT, IDEMPOTENT, INVOLUTION, MONOTONE, ODD, REDUCTION, REGISTRY, Domain, Range
 
 
 # --------------------------------------------------------------------------- scalar
@@ -204,22 +211,41 @@ def test_bools_and_integers_made_of_floats_are_marked_discontinuous(op):
             assert op.has(DISCONTINUOUS)
 
 
+def interpreted_and_compiled(name, attrs, *operands):
+    """An op's values by the interpreter of graphs and by machine code."""
+    graph = Graph("one")
+    parameters = [graph.parameter(f"x{k}", TensorType(x.shape, as_dtype(x.dtype))) for k, x in enumerate(operands)]
+    graph.set_outputs([graph.add(name, parameters, attrs)])
+    return evaluate(graph, operands)[0], compile_graph(graph).run(operands)[0]
+
+
 def test_negative_integer_powers_are_the_exact_power_truncated_towards_zero():
-    from mlc.compile import compile_graph
-    from mlc.core.dims import TensorType
-    from mlc.graph import Graph, evaluate
     bases, exponents = np.array([0, 1, 2, -1, -1, -2, 3, -128], np.int8), np.array([-1, -1, -1, -1, -2, -1, -3, -128], np.int8)
-    graph = Graph("powers")
-    x, y = (graph.parameter(name, TensorType((8,), dt.i8)) for name in "xy")
-    graph.set_outputs([graph.add("pow", (x, y))])
-    for found in (evaluate(graph, [bases, exponents])[0], compile_graph(graph).run([bases, exponents])[0]):
+    for found in interpreted_and_compiled("pow", {}, bases, exponents):
         np.testing.assert_array_equal(found, [0, 1, 0, -1, 1, 0, 0, 0])
 
 
+@pytest.mark.parametrize("power", [-1, -2, -3, -5, -10, -33])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_negative_integer_powers_hold_their_ulp_up_to_both_ends_of_the_range(dtype, power):
+    """Also where the positive power overflows or is subnormal, but its reciprocal is a number."""
+    rng, digits, lowest, highest = np.random.default_rng(0), dt.MANTISSA[dtype] - 1, dt.MIN_EXPONENT[dtype], dt.MAX_EXPONENT[dtype]
+    exponents = np.concatenate([rng.uniform(lowest - digits, lowest + 3, 150), rng.uniform(highest - 3, highest + 0.9, 150)])
+    largest = (2 - dtype.eps) * 2.0 ** highest
+    size = np.clip(np.exp2(np.minimum(exponents / power, 1023.9)), 2.0 ** (lowest - digits), largest)
+    x = (size * rng.choice([-1, 1], 300)).astype(dtype.numpy)
+    bound = REGISTRY["integer_pow"].ulp_of(dtype, {"y": power})
+    for found in interpreted_and_compiled("integer_pow", {"y": power}, x):
+        for base, value in zip(map(float, x), map(float, found)):
+            exact = Fraction(base) ** power
+            if math.isinf(value):
+                assert abs(exact) > largest
+                continue
+            exponent = max(math.frexp(exact)[1] - 1, lowest)
+            assert abs(Fraction(value) - exact) <= bound * Fraction(2) ** (exponent - digits), (base, value)
+
+
 def test_integers_refuse_a_static_negative_power():
-    from mlc.core.dims import parse_type
-    from mlc.core.errors import DtypeError
-    from mlc.ops.base import op
-    assert op("integer_pow").infer([parse_type("f32[3]")], {"y": -2}, None) == parse_type("f32[3]")
+    assert REGISTRY["integer_pow"].infer([parse_type("f32[3]")], {"y": -2}, None) == parse_type("f32[3]")
     with pytest.raises(DtypeError, match="integer_pow: operand is i32"):
-        op("integer_pow").infer([parse_type("i32[3]")], {"y": -2}, None)
+        REGISTRY["integer_pow"].infer([parse_type("i32[3]")], {"y": -2}, None)

@@ -244,7 +244,7 @@ def test_paths_and_names_of_any_letters(tmp_path, locale):
         assert b"programme.py" in done.stdout
     assert len(entries(where / "cache")) >= 1
     dumped = {path.name.partition(".")[2] for path in (where / "dump").iterdir()}
-    assert dumped == {f"{stage}.mlc" for stage in ("graph", "optimized", "kernels", "loops", "memory", "llvm", "asm")}
+    assert dumped == {f"{stage}.mlc" for stage in ("graph", "passes", "optimized", "kernels", "loops", "memory", "llvm", "asm")}
     for path in (where / "dump").iterdir():
         path.read_text(encoding="utf-8")
 

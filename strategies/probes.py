@@ -18,7 +18,8 @@ from mlc.ops.base import ELEMENTWISE, REDUCTION, REGISTRY, OpDef
 
 # Enough for every edge, with whole vectors and a rest.
 SIZES = (67, 131, 261)
-ROWS = 4
+# Elements that a reduction takes together: of two of them, what it starts from shows in some results.
+TOGETHER = (2, 3)
 
 
 def pairs(config: Config) -> list[tuple[str, DType]]:
@@ -31,7 +32,8 @@ def probe(b: Builder, name: str, dtype: DType) -> int | None:
     """Add a probe of the op over the dtype; None when the result could not be judged."""
     op, n = REGISTRY[name], b.draws.choice(SIZES)
     over = op.fusion == REDUCTION
-    type = TensorType((n // ROWS, ROWS) if over else (n,), dtype)
+    together = b.draws.choice(TOGETHER)
+    type = TensorType((n // together, together) if over else (n,), dtype)
     types, attrs = [type] * op.arity, {"axes": (1,)} if over else attributes(b, op, dtype)
     results = [TensorType(type.shape[:1], d) for d in b.config.dtypes] if op.typed else [None]
     fitting = [given for given in results if _accepts(op, types, attrs, given)]

@@ -34,7 +34,7 @@ from mlc.passes.manager import PassResult
 from mlc.passes.pipeline import run_pipeline
 from mlc.plan import ProgramPlan, order_program, plan_program, run_planned
 from mlc.runtime.functions import objects
-from mlc.runtime.pairs import use_pairs
+from mlc.runtime.pairs import matrix_numbers, use_pairs
 
 # A call longer than this releases the GIL.
 HEAVY_SECONDS = 20e-6
@@ -88,7 +88,7 @@ class Stages:
     @_made
     def packed(self) -> KernelGraph:
         """The partition with constant right operands of contractions packed."""
-        found = pack_weights(self._fusion[0], self.target.vector_bits // 8, self.target.vector_registers)
+        found = pack_weights(self._fusion[0], self.target.vector_bits // 8, self.target.vector_registers, matrix_numbers(self.target))
         if opt.get("check"):
             from mlc.kernel.verify import verify_program
             verify_program(found, "pack")
@@ -96,8 +96,8 @@ class Stages:
 
     @_made
     def schedules(self) -> dict[Kernel, Schedule]:
-        target, words = self.target, self._words()
-        found = {k: schedule_for(k, target.vector_bits // 8, target.vector_registers, words=words) for k in self.packed.kernels()}
+        target, words, matrices = self.target, self._words(), matrix_numbers(self.target)
+        found = {k: schedule_for(k, target.vector_bits // 8, target.vector_registers, words=words, matrices=matrices) for k in self.packed.kernels()}
         if opt.get("check"):
             from mlc.kernel.verify import verify_kernel
             for kernel, schedule in found.items():

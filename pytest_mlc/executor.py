@@ -90,7 +90,8 @@ def paths_of(exe) -> list[str]:
 
 
 def ways_of_pairs(exe, args: Sequence[np.ndarray]) -> list[str]:
-    """"pairs flushed", or "pairs kept" where sums may be subnormal, for contractions in pairs whose operands are there before anything runs."""
+    """"pairs flushed", or "pairs kept" where sums may be subnormal, for contractions in pairs whose operands are there before anything runs;
+    "matrix flushed" and "matrix kept" for those by matrix registers."""
     program, schedules, found = exe.stages.kernels, exe.stages.schedules, set()
     given = {**dict(zip(program.inputs, args)), **dict(zip(program.constants, exe.stages.constants()))}
     for step in program.steps:
@@ -100,7 +101,8 @@ def ways_of_pairs(exe, args: Sequence[np.ndarray]) -> list[str]:
                 names = [bound[side.args[0].attr[0]] for side in (stage.a, stage.b)]
                 names = [packing.of if (packing := program.values[name].packing) else name for name in names]
                 if all(name in given for name in names):
-                    found.add("pairs flushed" if sums_are_normal(*(given[name] for name in names)) else "pairs kept")
+                    normal = sums_are_normal(*(given[name] for name in names))
+                    found.add(("matrix flushed" if normal else "matrix kept") if plan.block else "pairs flushed" if normal else "pairs kept")
     return sorted(found)
 
 

@@ -15,7 +15,7 @@ from mlc.core.dtype import DType
 from mlc.kernel.plain import SWEEP_FROM
 from mlc.kernel.schedule import JAM_BYTES, JAM_ROW_BYTES
 from mlc.kernel.tiling import BESIDE_COLUMNS, PACK_BYTES, PACK_ROWS_ALIASED, STREAM_LEAST
-from mlc.kernel.words import LEAST_DEPTH, LEAST_USES
+from mlc.kernel.words import BLOCK, LEAST_DEPTH, LEAST_USES, MATRIX, MATRIX_DEPTH
 from mlc.ops.base import REDUCTION, REGISTRY, Domain
 
 # Elements of a sum that is long enough to be shared out among threads.
@@ -78,6 +78,27 @@ def pairs(b: Builder) -> int | None:
     return b.emit("dot_general", [x, y], {"contract": ((1,), (0,)), "batch": ((), ())}, TensorType((m, n), dtype))
 
 
+def matrix(b: Builder) -> int | None:
+    """A product of bytes, or of bf16 of any size, that is worth matrix registers: around one, two and more of them."""
+    dtype = _dtype(b, (dt.i8, dt.u8, dt.bf16)) if b.config.allows("dot_general") else None
+    if dtype is None:
+        return None
+    parts = [dtype, dtype] if dtype is dt.bf16 else [b.draws.choice([d for d in (dt.i8, dt.u8) if d in b.config.dtypes]) for _ in "xy"]
+    uses = LEAST_USES if dtype is dt.bf16 else MATRIX
+    m, n = (uses + around(b.draws, MATRIX, (1, 2)) for _ in "mn")
+    k = 4 * MATRIX_DEPTH // dtype.itemsize + around(b.draws, 4 * BLOCK // dtype.itemsize, (1, 2))
+    domains = [Domain(-(2.0 ** e), 2.0 ** e) for e in b.draws.choice([(2, 2), (2, 2), (-60, -66)])] if dtype.is_float else [Domain(-128, 255)] * 2
+    x, y = (b.source(TensorType(shape, part), domain) for shape, part, domain in zip([(m, k), (k, n)], parts, domains))
+    result = b.draws.choice([d for d in (dt.bf16, dt.f32) if d in b.config.dtypes]) if dtype.is_float else dt.i32
+    if not dtype.is_float and (parts[0] is not parts[1] or b.draws.chance(0.7)):
+        if dt.i32 not in b.config.dtypes or not b.config.allows("convert_element_type"):
+            return None
+        x, y = (b.emit("convert_element_type", [v], {}, b.type(v).with_dtype(dt.i32)) for v in (x, y))
+    elif not dtype.is_float:
+        result = dtype
+    return b.emit("dot_general", [x, y], {"contract": ((1,), (0,)), "batch": ((), ())}, TensorType((m, n), result))
+
+
 def beside(b: Builder) -> int | None:
     """A product whose right operand is just too large to be read in place, so that panels are copied while others are multiplied."""
     dtype = _dtype(b, (dt.f32, dt.f64)) if b.config.allows("dot_general") else None
@@ -115,4 +136,4 @@ def jam(b: Builder) -> int | None:
     return b.emit(name, [b.source(TensorType((rows, columns), dtype), REGISTRY[name].inputs[0])], {"axes": (1,)})
 
 
-PATHS = {"sweep": sweep, "attend": attend, "matvec": matvec, "split": split, "pairs": pairs, "beside": beside, "jam": jam}
+PATHS = {"sweep": sweep, "attend": attend, "matvec": matvec, "split": split, "pairs": pairs, "matrix": matrix, "beside": beside, "jam": jam}

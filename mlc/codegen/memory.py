@@ -54,6 +54,11 @@ def _address(k: KernelEmitter, buffer: Buffer, index: Affine, shift: int = 0) ->
     return _displaced(b, pointer, level, memory_text(buffer.dtype, 1), offset), gcd(grain, offset * size), level
 
 
+def address(k: KernelEmitter, buffer: Buffer, index: Affine, shift: int = 0) -> str:
+    """Pointer to buffer[index + shift], at lane 0."""
+    return _address(k, buffer, index, shift)[0]
+
+
 def _numbered_address(k: KernelEmitter, buffer: Buffer, index: Affine, shift: int) -> tuple[str, int, int]:
     """The same where distances are arguments. Unrolled steps of a distance come next to last, as a few of its odd multiples, which x86
     scales by up to 8 as it adds them. No alignment is promised: distances would have to be multiples of something."""

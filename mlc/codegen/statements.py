@@ -230,7 +230,7 @@ class KernelEmitter:
                 emit_tile(self, stmt)
         for name, value in hidden.items():
             if value is None:
-                del self.env[name]
+                self.env.pop(name, None)  # a tile of matrix registers leaves none
             else:
                 self.env[name] = value
 

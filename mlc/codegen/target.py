@@ -7,9 +7,11 @@ are refused: LLVM ends the process on either. llvmlite is imported when first ne
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,11 +31,18 @@ _SYSTEM = frozenset("""cldemote clflushopt clwb clzero enqcmd fsgsbase hreset in
     prefetchi ptwrite rdpid rdpru rdrnd rdseed rtm serialize sgx shstk tsxldtrk uintr usermsr waitpkg wbnoinvd widekl
     xsave xsavec xsaveopt xsaves""".split())
 
+# The system call, its command and the feature by which a process asks for matrix registers.
+_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
+
 # Codegen level 1: level 0 loses half of a matmul, level 2 costs time and gains nothing on explicitly vectorised code.
 _OPT_LEVEL = 1
 
 # What an x86 intrinsic needs, longest prefix first; alternatives are sets of features. None: always there on x86-64.
 _INTRINSIC_NEEDS: tuple[tuple[str, tuple[frozenset[str], ...] | None], ...] = (
+    ("tdpbf16ps", (frozenset({"amx-bf16"}),)),
+    ("tdpb", (frozenset({"amx-int8"}),)),
+    ("tile", (frozenset({"amx-tile"}),)),
+    ("ldtilecfg", (frozenset({"amx-tile"}),)),
     ("avx512bf16.", (frozenset({"avx512bf16"}),)),
     ("avx512fp16.", (frozenset({"avx512fp16"}),)),
     ("avx512.vpdp", (frozenset({"avx512vnni"}), frozenset({"avxvnni"}))),
@@ -115,6 +124,13 @@ class Target:
         return self.is_x86 and self.has("avx2")
 
     @property
+    def matrix_parts(self) -> frozenset[str]:
+        """The numbers that products of matrix registers (AMX: 16 rows of 64 bytes) take, by dtype: i8 and u8, bf16."""
+        if not (self.avx512 and self.has("amx-tile")):
+            return frozenset()
+        return frozenset({"i8", "u8"} if self.has("amx-int8") else ()) | frozenset({"bf16"} if self.has("amx-bf16") else ())
+
+    @property
     def key(self) -> str:
         """Everything about the target that object code depends on, as text."""
         return f"triple={self.triple};cpu={self.cpu};features={self.features};vector={self.vector_bits};opt={_OPT_LEVEL}"
@@ -156,7 +172,7 @@ def host() -> dict:
 def _native() -> Target:
     triple = host()["triple"]
     enabled = host_features()
-    relevant = sorted((feature, on) for feature, on in host()["features"].items() if feature not in _SYSTEM)
+    relevant = sorted((feature, feature in enabled) for feature in host()["features"] if feature not in _SYSTEM)
     # Absent ones are named too: the CPU's name implies features that a virtual machine may have switched off.
     text = ",".join(("+" if on else "-") + feature for feature, on in relevant)
     if triple.startswith("x86_64"):
@@ -185,7 +201,21 @@ _TARGETS = {"native": _native, "generic": _generic, "golden-v3": _golden_v3}
 @functools.cache
 def host_features() -> frozenset[str]:
     """LLVM's names of the features that this process's CPU and operating system offer, without system instructions."""
-    return frozenset(feature for feature, on in host()["features"].items() if on) - _SYSTEM
+    found = frozenset(feature for feature, on in host()["features"].items() if on) - _SYSTEM
+    if "amx-tile" in found and not _may_use_matrix_registers():
+        found = frozenset(feature for feature in found if not feature.startswith("amx-"))
+    return found
+
+
+def _may_use_matrix_registers() -> bool:
+    """Ask Linux, which keeps 8 KiB more of a thread's state only for processes that have asked: until then the instructions are illegal
+    (https://docs.kernel.org/arch/x86/xstate.html)."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        return ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA) == 0
+    except (AttributeError, OSError):
+        return False
 
 
 def host_lacks(triple: str, requires: tuple[str, ...]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from mlc.codegen import matrix
 from mlc.codegen.builder import Builder, Value, type_text
 from mlc.codegen.instructions import instruction, splat
 from mlc.codegen.lanes import Index, Lane, last_lanes
@@ -32,6 +33,9 @@ def _columns(s: Tile) -> list[tuple[int, Lane]]:
 
 def emit_tile(k: KernelEmitter, s: Tile) -> None:
     """Emit a Tile: the sums, then its body for every row and column vector."""
+    if matrix.fits(k, s):
+        matrix.emit(k, s)
+        return
     columns = _columns(s)
     cells = [(r, j) for r in range(s.m) for j in range(len(columns))]
     names = [f"{s.name}.{r}.{j}" for r, j in cells]
@@ -53,7 +57,9 @@ def emit_tile(k: KernelEmitter, s: Tile) -> None:
 
     rounds = s.depth // unroll if s.depth > UNROLL + 1 else 0
     done = k.number(rounds * unroll, "depth", s.name)
-    if s.beside:
+    if s.block and s.dtype.is_float:
+        _blocks(k, s, columns, names)
+    elif s.beside:
         _beside(k, s.beside, s.k, between, unroll, names, body)
     elif rounds:
         k.loop(s.k, "0", done, unroll, names, (), body)
@@ -85,6 +91,30 @@ def _beside(k: KernelEmitter, other: For, var: str, between: int, unroll: int, n
     k.restore_indices({other.var: outer})
 
 
+def _blocks(k: KernelEmitter, s: Tile, columns: list[tuple[int, Lane]], names: list[str]) -> None:
+    """Sums of blocks of words, of their upper and of their lower halves apart, which are then added to those before."""
+    kinds = ("upper", "lower")
+    halves = [f"{name}.{kind}" for name in names for kind in kinds]
+
+    def block(first: str, last: str) -> None:
+        for name in names:
+            for kind in kinds:
+                k.env[f"{name}.{kind}"] = k.b.constant(0, s.dtype, k.env[name].lanes)
+        k.loop(s.k, first, last, 1, halves, (), lambda: _step(k, s, columns))
+        for name in names:
+            both = instruction(k.b, "add", s.dtype, [k.env.pop(f"{name}.{kind}") for kind in kinds])
+            k.env[name] = instruction(k.b, "add", s.dtype, (k.env[name], both))
+
+    def whole() -> None:
+        first, level = k.indices[s.k].value.text, k.b.level
+        block(first, k.b.emit(level, f"add nuw nsw i64 {first}, {s.block}"))
+    count, rest = divmod(s.depth, s.block)
+    if count:
+        k.loop(s.k, "0", str(count * s.block), s.block, names, (), whole)
+    if rest:
+        block(str(count * s.block), str(s.depth))
+
+
 def _step(k: KernelEmitter, s: Tile, columns: list[tuple[int, Lane]]) -> None:
     """acc[r, c] += a(r, k) * b(k, c) for all r and c, at the k that `k.indices` holds."""
     rights = []
@@ -100,6 +130,10 @@ def _step(k: KernelEmitter, s: Tile, columns: list[tuple[int, Lane]]) -> None:
         for j, right in enumerate(rights):
             name = f"{s.name}.{r}.{j}"
             spread = instruction(k.b, "convert", s.dtype, (splat(k.b, left, columns[j][1].lanes),)) if early else left
+            if s.block and s.dtype.is_float:
+                for kind, one, other in zip(("upper", "lower"), _halves(k, splat(k.b, left, right.lanes)), _halves(k, right)):
+                    k.env[f"{name}.{kind}"] = instruction(k.b, "fma", s.dtype, (one, other, k.env[f"{name}.{kind}"]))
+                continue
             k.env[name] = _accumulate(k, s, spread, right, k.env[name])
 
 

@@ -58,7 +58,9 @@ OPTIONS: dict[str, Option] = {
     "fork_us": Option(4, _int(0, 1 << 40), True, "loops of at least so many microseconds, as estimated, are parallel"),
     "stream_kb": Option(1 << 15, _int(0, 1 << 40), True, "outputs of at least so many KiB that nothing reads again are stored past the caches"),
     "bf16_pairs": Option("auto", _choice("auto", "on", "off"), True,
-                         "products of bf16 by the CPU's dot-product instruction, where it has one: auto means where it is known to be fast"),
+                         "products of bf16 by the CPU's dot-product instruction, where it has one: auto means where it is known to be fast, and "
+                         "there are no matrix registers"),
+    "matrix": Option("auto", _choice("auto", "off"), True, "products of bytes and bf16 by matrix registers (AMX), where the CPU has them"),
     "target": Option("native", _choice("native", "generic", "golden-v3"), True, "the CPU to generate code for"),
     "backend": Option("llvm", _choice("llvm", "interpreter"), True, "what runs the kernels"),
     "cache": Option(True, _flag, False, "use the persistent compilation cache of programs (mlc's own functions lie beside its bytecode, where Python "

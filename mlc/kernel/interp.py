@@ -16,6 +16,7 @@ from mlc.kernel.ir import Attend, Axis, Bind, Dot, Kernel, KernelGraph, Put, Red
 from mlc.kernel.packing import pack
 from mlc.kernel.schedule import Schedule, StageSchedule, additions, chunk_steps
 from mlc.kernel.tiling import TileSchedule, dot_chunk
+from mlc.kernel.words import per_word
 
 
 class _Row:
@@ -138,28 +139,32 @@ def _run_dot(row: _Row, dot: Dot, plan: TileSchedule) -> None:
     down, along, steps = np.arange(rows)[:, None], np.arange(cols)[None, :], np.arange(depth)[None, :]
     (a,) = row.evaluate([dot.a], {m: down, k: steps}, {}, (rows, depth))
     (b,) = _row_major(row, dot).evaluate([dot.b], {k: steps.T, n: along}, {}, (depth, cols))
-    chunk, order = dot_chunk(depth, plan.parts), np.arange(depth)
+    chunk, order = dot_chunk(depth, plan.parts, plan.block), np.arange(depth)
     if plan.parts and dot.dtype.is_float:  # pairs, their upper halves first, the last one full
         a, b, order = np.pad(a, ((0, 0), (0, depth % 2))), np.pad(b, ((0, depth % 2), (0, 0))), np.arange(depth + depth % 2) ^ 1
     total = np.zeros((rows, cols), dot.dtype.numpy)
-    for start in range(0, depth, max(1, chunk)):
-        part = np.zeros((rows, cols), dot.dtype.numpy)
-        for step in order[start:start + chunk]:
-            left, right = a[:, step:step + 1], b[step:step + 1, :]
-            part = (apply("fma", dot.dtype, [left, right, part]) if dot.dtype.is_float
-                    else apply("add", dot.dtype, [part, apply("mul", dot.dtype, [left, right])]))
-        total = part if chunk >= depth else apply("add", dot.dtype, [total, part])
+    if plan.block and dot.dtype.is_float:
+        size = plan.block * per_word(plan.parts)
+        for start in range(0, depth, size):
+            upper, lower = (_sum(a[:, order[start + half:start + size:2]], b[order[start + half:start + size:2]], dot.dtype) for half in (0, 1))
+            total = apply("add", dot.dtype, [total, apply("add", dot.dtype, [upper, lower])])
+    else:
+        for start in range(0, depth, max(1, chunk)):
+            part = _sum(a[:, order[start:start + chunk]], b[order[start:start + chunk]], dot.dtype)
+            total = part if chunk >= depth else apply("add", dot.dtype, [total, part])
     grid = {m: down, n: along}
     for put in dot.puts:
         (value,) = row.evaluate([put.value], grid, {dot.name: total}, (rows, cols))
         row.put(put, value, grid, (rows, cols))
 
 
-def _fma_sum(a: np.ndarray, b: np.ndarray, dtype) -> np.ndarray:
-    """a @ b, one fma a step, from zero."""
+def _sum(a: np.ndarray, b: np.ndarray, dtype) -> np.ndarray:
+    """a @ b from zero, one step after the other: an fma of floats, a product and a sum of integers."""
     total = np.zeros((a.shape[0], b.shape[1]), dtype.numpy)
     for step in range(a.shape[1]):
-        total = apply("fma", dtype, [a[:, step:step + 1], b[step:step + 1, :], total])
+        left, right = a[:, step:step + 1], b[step:step + 1, :]
+        total = (apply("fma", dtype, [left, right, total]) if dtype.is_float
+                 else apply("add", dtype, [total, apply("mul", dtype, [left, right])]))
     return total
 
 
@@ -181,13 +186,13 @@ def _run_attend(row: _Row, stage: Attend, plan: AttendSchedule) -> None:
         steps = np.arange(start, start + count)
         (key,) = row.evaluate([stage.key], {n: steps[None, :], k: deep[:, None]}, {}, (depth, count))
         (value,) = row.evaluate([stage.value], {n: steps[:, None], c: across}, {}, (count, columns))
-        dots = {stage.dot.attr: _fma_sum(query, key, dtype)}
+        dots = {stage.dot.attr: _sum(query, key, dtype)}
         (scores,) = row.evaluate([stage.score], {m: down, n: steps[None, :]}, dots, (queries, count))
         new = np.fmax(top, np.fmax.reduce(scores, 1, keepdims=True))
         base = np.where(new == -np.inf, dtype.numpy.type(0), new)
         fade, top = weight(top, base), new
         weights = apply("mul", dtype, [weight(scores, base), scale])
-        part, block = np.zeros_like(total), _fma_sum(weights, value, dtype)
+        part, block = np.zeros_like(total), _sum(weights, value, dtype)
         for step in range(count):
             part = apply("add", dtype, [part, weights[:, step:step + 1]])
         if count == keys:

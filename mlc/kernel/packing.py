@@ -6,7 +6,7 @@ packed is written in the program; the data are not: they follow from the constan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from mlc.core import panels
 from mlc.core.affine import Affine
 from mlc.core.dataclass import replace
 from mlc.core.dims import TensorType
+from mlc.core.dtype import DType
 from mlc.kernel.axes import rebase
 from mlc.kernel.ir import Dot, Kernel, KernelGraph, Packing, Step, Value
 from mlc.kernel.tiling import panel_width
@@ -55,7 +56,7 @@ def _loads_apart(stage: Dot, name: str) -> bool:
     return any(e.op == "load" and e.attr[0] == name for e in ex.topological([stage.a, *(p.value for p in stage.puts)]))
 
 
-def _pack_step(program: KernelGraph, step: Step, values: dict[str, Value], vector_bytes: int, registers: int) -> Step:
+def _pack_step(program: KernelGraph, step: Step, values: dict[str, Value], width_of: Callable[[Dot], int]) -> Step:
     kernel, args = step.kernel, list(step.args)
     for place, stage in enumerate(kernel.stages):
         found = _packable(program, step, stage)
@@ -63,7 +64,7 @@ def _pack_step(program: KernelGraph, step: Step, values: dict[str, Value], vecto
             continue
         name, index = found
         transposed = index.coefficient(stage.n[0]) != 1
-        width = panel_width(stage, vector_bytes, registers)
+        width = width_of(stage)
         if width >= stage.n[1] and not transposed:
             continue  # one panel: it is in order as it is
         position = [p.name for p in kernel.params if p.role != "scratch"].index(name)
@@ -93,10 +94,10 @@ def _packed_value(program: KernelGraph, values: dict[str, Value], packing: Packi
     return name
 
 
-def pack_weights(program: KernelGraph, vector_bytes: int, registers: int) -> KernelGraph:
-    """The program with constant right operands of contractions packed; itself if there are none."""
+def pack_weights(program: KernelGraph, vector_bytes: int, registers: int, matrices: Collection[DType] = ()) -> KernelGraph:
+    """The program with constant right operands of contractions packed, for a target as `schedule_for` takes it; itself if there are none."""
     values: dict[str, Value] = {}
-    steps = [_pack_step(program, step, values, vector_bytes, registers) for step in program.steps]
+    steps = [_pack_step(program, step, values, lambda dot: panel_width(dot, vector_bytes, registers, matrices)) for step in program.steps]
     return replace(program, values={**program.values, **values}, steps=steps) if values else program
 
 

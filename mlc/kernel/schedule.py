@@ -273,12 +273,12 @@ def _short_rows(kernel: Kernel) -> bool:
 
 
 def schedule_for(kernel: Kernel, vector_bytes: int, registers: int, db: Mapping[Kernel, Schedule] | None = None,
-                 words: Collection[DType] = ()) -> Schedule:
+                 words: Collection[DType] = (), matrices: Collection[DType] = ()) -> Schedule:
     """The schedule of a kernel for a target with `registers` vectors of `vector_bytes`; a tuning record in `db` wins. `words`: the parts of
-    words that it multiplies at once."""
+    words that it multiplies at once; `matrices`: those that matrix registers multiply."""
     if db and kernel in db:
         return db[kernel]
-    found = _in_one_piece(kernel, vector_bytes, registers, words)
+    found = _in_one_piece(kernel, vector_bytes, registers, words, matrices)
     whole = (found.row_vector, found.row_width) if found.row_vector else found.jam
     return replace(found, parallel=parallel_axes(kernel, found.stages, found.row_vector, whole))
 
@@ -308,7 +308,10 @@ def _jams(kernel: Kernel, vector_bytes: int) -> bool:
     return side_by_side and min(sizes) >= JAM_ROW_BYTES and min(sizes) * count >= JAM_BYTES
 
 
-def _in_one_piece(kernel: Kernel, vector_bytes: int, registers: int, words: Collection[DType]) -> Schedule:
+def _in_one_piece(kernel: Kernel, vector_bytes: int, registers: int, words: Collection[DType], matrices: Collection[DType]) -> Schedule:
+    def tiled(dot: Dot) -> TileSchedule:
+        every = looked_at(kernel, dot)
+        return tile_schedule(dot, vector_bytes, registers, *(found if every else INTEGERS & set(found) for found in (words, matrices)))
     streams = _streams(kernel)
     if _short_rows(kernel):
         exprs = [e for s in kernel.stages for e in _expressions(s)]
@@ -318,6 +321,6 @@ def _in_one_piece(kernel: Kernel, vector_bytes: int, registers: int, words: Coll
         plan = StageSchedule(stage.over[0][0], 2 * _lanes(_expressions(stage), vector_bytes))
         return Schedule((plan,), streams=streams, jam=(kernel.rows[-1][0], JAM_ROWS))
     return Schedule(tuple(
-        tile_schedule(s, vector_bytes, registers, words if looked_at(kernel, s) else INTEGERS & set(words)) if isinstance(s, Dot)
+        tiled(s) if isinstance(s, Dot)
         else attend_schedule(s, vector_bytes, registers) if isinstance(s, Attend)
         else _stage_schedule(s, vector_bytes, math.prod(e for _, e in kernel.rows), bool(streams)) for s in kernel.stages), streams=streams)

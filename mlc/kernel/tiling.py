@@ -16,7 +16,7 @@ from mlc.core.dtype import DType, parse_dtype
 from mlc.core.expr import Expr
 from mlc.core.text import Reader
 from mlc.kernel.ir import Dot, Kernel
-from mlc.kernel.words import copies_rows, per_word, reads_words, word_parts, worth_words
+from mlc.kernel.words import BLOCK, MATRIX, copies_rows, matrix_parts, per_word, reads_words, word_parts, worth_words
 
 # From so many flops on a tile is worth any code.
 MANY_FLOPS = 1 << 33
@@ -53,6 +53,7 @@ class TileSchedule:
     are added a pass, so that b is read once and in order. `parts`: words of several steps of k are multiplied, see `mlc.kernel.words`.
     `rest`: the rows of tiles in a last panel of at most so many columns. `group`: so many panels are copied at once, at most, so that
     rows of a that come from beyond L2, or are copied, pass less often. `beside`: panels are copied while others are multiplied.
+    `block` > 0: words are added up in blocks of so many, as matrix registers do.
     """
 
     m: int
@@ -65,6 +66,7 @@ class TileSchedule:
     rest: tuple[int, ...] = ()
     group: int = 1
     beside: bool = False
+    block: int = 0
 
     def text(self) -> str:
         rest = " rest m:{} n:{}".format(*self.rest) if self.rest else ""
@@ -73,7 +75,8 @@ class TileSchedule:
         found += [f"pack {self.pack}"] if self.pack else []
         found += [f"group {self.group}"] if self.group > 1 else []
         found += ["beside"] * self.beside + ["staged"] * self.staged
-        return " ".join(found + [f"parts {' '.join(p.name for p in self.parts)}"] * bool(self.parts))
+        found += [f"parts {' '.join(p.name for p in self.parts)}"] * bool(self.parts)
+        return " ".join(found + [f"block {self.block}"] * bool(self.block))
 
 
 def read_tile(reader: Reader) -> TileSchedule:
@@ -98,7 +101,8 @@ def read_tile(reader: Reader) -> TileSchedule:
     beside = reader.accept("beside")
     staged = reader.accept("staged")
     parts = tuple(parse_dtype(reader.take("name")) for _ in "ab") if reader.accept("parts") else ()
-    return TileSchedule(m, n, width, stream, pack, staged, parts, rest, group, beside)
+    block = reader.integer() if reader.accept("block") else 0
+    return TileSchedule(m, n, width, stream, pack, staged, parts, rest, group, beside, block)
 
 
 def expect_steps(reader: Reader, steps: int) -> None:
@@ -107,10 +111,12 @@ def expect_steps(reader: Reader, steps: int) -> None:
     reader.next()
 
 
-def dot_chunk(depth: int, parts: tuple[DType, ...] = ()) -> int:
+def dot_chunk(depth: int, parts: tuple[DType, ...] = (), block: int = 0) -> int:
     """Steps of k that make one partial sum of a contraction this deep; the last may have fewer. Depths that differ little share code.
-    Words of `parts` are not split."""
+    Words of `parts` are not split. Where blocks are added up by themselves there is one partial sum."""
     per = per_word(parts) if parts else 1
+    if block:
+        return -(-depth // per) * per
     return -(-depth // (max(1, -(-depth // DOT_CHUNK)) * per)) * per
 
 
@@ -240,9 +246,20 @@ def streams(dot: Dot) -> bool:
     return dot.m[1] <= 1 and dot.n[1] >= STREAM_LEAST and not dot.panels and not _packs(dot)
 
 
-def tile_schedule(dot: Dot, vector_bytes: int, registers: int, words: Collection[DType] = ()) -> TileSchedule:
+def _matrix_schedule(dot: Dot, parts: tuple[DType, ...], vector_bytes: int) -> TileSchedule:
+    """Two by two matrix registers of sums, which two of a and two of b are multiplied for."""
+    (_, rows), (_, columns), (_, depth) = dot.m, dot.n, dot.k
+    (value, index), *more = [(p.value, p.index) for p in dot.puts]
+    plain = not more and value.op == "var" and value.dtype.bits == 32 and index.coefficient(dot.n[0]) == 1
+    far = rows * depth * parts[0].itemsize > L2_BYTES
+    n = min(columns, 2 * MATRIX)
+    return TileSchedule(min(rows, 2 * MATRIX), n, max(1, vector_bytes // dt.i32.itemsize), 0, "b" if reads_words(dot, parts) else "ab", not plain,
+                        parts, group=max(1, min(MOST_GROUPED, columns // n)) if far else 1, block=BLOCK)
+
+
+def tile_schedule(dot: Dot, vector_bytes: int, registers: int, words: Collection[DType] = (), matrices: Collection[DType] = ()) -> TileSchedule:
     """The fastest tile by estimate; among those within a few percent, the one with the least code. `words`: parts of words that there are
-    instructions to multiply by."""
+    instructions to multiply by; `matrices`: those that matrix registers multiply."""
     width = max(1, vector_bytes // max(dot.dtype.itemsize, 1))
     (_, rows), (_, columns), (_, depth) = dot.m, dot.n, dot.k
     pack = _packs(dot, vector_bytes)
@@ -251,6 +268,8 @@ def tile_schedule(dot: Dot, vector_bytes: int, registers: int, words: Collection
         return TileSchedule(max(1, rows), min(columns, STREAM_COLUMNS), 4 * width, STREAM_ROWS, "", True)
     if min(rows, columns) < 1:
         return TileSchedule(1, 1, width)
+    if matrices and dot.panels in (0, 2 * MATRIX) and (parts := matrix_parts(dot, matrices)):
+        return _matrix_schedule(dot, parts, vector_bytes)
     if words and worth_words(dot) and (parts := word_parts(dot, words)):
         width = max(1, vector_bytes // dt.i32.itemsize)
         m, n = _best_tile(replace(dot, dtype=dt.i32, k=(dot.k[0], -(-depth // per_word(parts)))), width, registers, True)
@@ -278,23 +297,26 @@ def _best_tile(dot: Dot, width: int, registers: int, packed: bool, free: bool = 
     return m, n
 
 
-def panel_width(dot: Dot, vector_bytes: int, registers: int) -> int:
+def panel_width(dot: Dot, vector_bytes: int, registers: int, matrices: Collection[DType] = ()) -> int:
     """The columns of a panel, where b may be stored in any."""
+    if matrix_parts(dot, matrices):
+        return 2 * MATRIX
     return _best_tile(dot, max(1, vector_bytes // max(dot.dtype.itemsize, 1)), registers, True, True)[1]
 
 
 def paths(kernels: Iterable[tuple[Kernel, object]]) -> set[str]:
     """Which ways of contracting occur among kernels and their schedules: "tile", "tail" (a smaller tile), "pack", "stream" (few rows),
     "deep" (several partial sums), "staged" (a loop over the tile's sums), "prepared" (weights packed when the program is made),
-    "words" (narrow integers, several steps at once), "pairs" (the same of bf16, where the operands allow it), "beside" (tiles copy panels)."""
+    "words" (narrow integers, several steps at once), "pairs" (the same of bf16, where the operands allow it), "beside" (tiles copy panels),
+    "matrix" (words by matrix registers)."""
     found: set[str] = set()
     for kernel, schedule in kernels:
         for dot, plan in zip(kernel.stages, schedule.stages):
             if not isinstance(dot, Dot):
                 continue
-            pairs = bool(plan.parts) and dot.dtype.is_float
+            words, floats = plan.parts and not plan.block, dot.dtype.is_float
             ways = {"stream": plan.stream, "tile": not plan.stream, "tail": dot.m[1] % plan.m or dot.n[1] % plan.n, "pack": plan.pack,
-                    "deep": dot.k[1] > DOT_CHUNK and (not plan.parts or pairs), "staged": plan.staged and not plan.stream,
-                    "words": plan.parts and not pairs, "pairs": pairs, "prepared": dot.panels, "beside": plan.beside}
+                    "deep": dot.k[1] > DOT_CHUNK and (not plan.parts or (floats and words)), "staged": plan.staged and not plan.stream,
+                    "words": words and not floats, "pairs": words and floats, "prepared": dot.panels, "beside": plan.beside, "matrix": plan.block}
             found |= {name for name, taken in ways.items() if taken}
     return found

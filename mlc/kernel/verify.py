@@ -248,16 +248,20 @@ def _words_fit(dot: Dot, plan: TileSchedule, given: set[str], where: str) -> Non
     """Words have parts that hold every value of the narrow integers which both sides are converted from; bytes of a may be moved by 128.
     Or both sides are bf16 that the kernel is given."""
     if not plan.parts:
+        if plan.block:
+            _fail("schedule_is_legal", where, f"block {plan.block} without parts", "blocks of words")
         return
     narrow = tuple(side.args[0].dtype.name if side.op == "convert" else side.dtype.name for side in (dot.a, dot.b))
     parts = tuple(part.name for part in plan.parts)
     fit = {narrow[0], narrow[1]} <= {"i8", "u8", "i16"} if parts == ("i16", "i16") else (
         parts in (("u8", "i8"), ("i8", "u8")) and narrow[0] in ("i8", "u8") and narrow[1] == parts[1])
+    if plan.block:
+        fit = parts == narrow and set(narrow) <= {"i8", "u8"}
     total = ("i32", "i8", "u8")
     if "bf16" in parts:
         loads = [side.args[0] for side in (dot.a, dot.b) if side.op == "convert" and side.args[0].op == "load"]
         total, fit = ("f32",), parts == ("bf16", "bf16") == narrow and len(loads) == 2 and {e.attr[0] for e in loads} <= given
-    if not fit or dot.dtype.name not in total or plan.stream:
+    if not fit or dot.dtype.name not in total or plan.stream or plan.block < 0:
         _fail("schedule_is_legal", where, f"parts {' '.join(parts)} for {narrow[0]} times {narrow[1]} in {dot.dtype}",
               "parts that hold both sides, no stream")
 

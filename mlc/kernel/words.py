@@ -10,6 +10,10 @@ takes subnormal numbers for zero, and makes zeros of subnormal sums. Neither can
 side, a and b, say so: all products, and so all sums, are multiples of 2^(a - 7 + b - 7), and those of at least the smallest normal number
 2^-126 are zero or normal. Such a contraction looks at its operands first (`EXPONENTS`), and multiplies words by fmas where that proves
 nothing. The bits are the same.
+
+Matrix registers (AMX) hold 16 rows of 16 words, and multiply two of them: a block of 16 words of k is added to 16 x 16 sums. Bytes of any
+sign are multiplied as they are. Of bf16 the sum of a block's upper halves, that of its lower halves, and then the two, are what is added
+(Intel's manual, TDPBF16PS); subnormals are flushed, so the operands are looked at as well, and the same sums made by fmas where need be.
 """
 
 from __future__ import annotations
@@ -23,13 +27,17 @@ from mlc.core.expr import Expr
 from mlc.kernel.ir import Dot, Kernel
 
 Parts = tuple[DType, DType]
-# The pairs of parts (left, right) that words may have.
-PARTS: tuple[Parts, ...] = ((dt.u8, dt.i8), (dt.i8, dt.u8), (dt.i16, dt.i16), (dt.bf16, dt.bf16))
+# The pairs of parts (left, right) that words may have; those of two of a kind are for matrix registers alone.
+PARTS: tuple[Parts, ...] = ((dt.u8, dt.i8), (dt.i8, dt.u8), (dt.i16, dt.i16), (dt.bf16, dt.bf16), (dt.i8, dt.i8), (dt.u8, dt.u8))
 INTEGERS = frozenset({dt.u8, dt.i8, dt.i16})
 # Shallow and narrow products are not worth the copying.
 LEAST_ROWS, LEAST_COLUMNS, LEAST_DEPTH = 8, 16, 16
 # bf16 is looked at first, each element once; it is multiplied so often.
 LEAST_USES = 32
+# Rows and columns of a matrix register, and the words of k that one product of two adds up.
+MATRIX, BLOCK = 16, 16
+# Smaller products are not worth the setting up. Where sums of bf16 are deeper than this, chunks of k err less than blocks.
+MATRIX_ROWS, MATRIX_DEPTH, MOST_BLOCKS = 8, 2 * BLOCK, 1024
 # What the least exponents of both sides, as they are stored (biased by 127), must add up to.
 EXPONENTS = 2 * 127 + 2 * 7 - 126
 # Every sign bit of four bytes.
@@ -64,6 +72,20 @@ def word_parts(dot: Dot, words: Collection[DType]) -> Parts | None:
     return found if set(found) <= set(words) else None
 
 
+def matrix_parts(dot: Dot, numbers: Collection[DType]) -> Parts | None:
+    """The parts of a contraction that matrix registers hold (`numbers`: those that the target's multiply), and that are worth it."""
+    sides = [narrow(operand) for operand in (dot.a, dot.b)]
+    if dot.dtype not in (dt.i32, dt.i8, dt.u8, dt.f32) or None in sides:
+        return None
+    found = sides[0].dtype, sides[1].dtype
+    if not set(found) <= set(numbers) or found not in PARTS or (found[0] is dt.bf16) != dot.dtype.is_float:
+        return None
+    uses = LEAST_USES if dot.dtype is dt.f32 else 0
+    words = dot.k[1] // per_word(found)
+    deep = dot.dtype.is_float and words > BLOCK * MOST_BLOCKS
+    return found if dot.m[1] >= max(uses, MATRIX_ROWS) and dot.n[1] >= max(uses, MATRIX) and words >= MATRIX_DEPTH and not deep else None
+
+
 def worth_words(dot: Dot) -> bool:
     uses = LEAST_USES if dot.dtype is dt.f32 else 0
     return dot.m[1] >= max(uses, LEAST_ROWS) and dot.n[1] >= max(uses, LEAST_COLUMNS) and dot.k[1] >= LEAST_DEPTH
@@ -78,7 +100,7 @@ def looked_at(kernel: Kernel, dot: Dot) -> bool:
 
 def is_moved(dot: Dot, parts: Parts) -> bool:
     """Whether the left side is moved by 128."""
-    return narrow(dot.a).dtype is narrow(dot.b).dtype and parts[0].bits == 8
+    return narrow(dot.a).dtype is narrow(dot.b).dtype and parts[0].bits == 8 and parts[0] is not parts[1]
 
 
 def per_word(parts: Parts) -> int:

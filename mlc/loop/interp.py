@@ -201,13 +201,19 @@ class _Machine:
     def contract(self, tile: Tile) -> np.ndarray:
         """acc[m, n] of a tile, one k step after the other."""
         total = np.zeros((tile.m, tile.n), tile.dtype.numpy)
+        halves = [total, total]
         for start in range(0, tile.depth, _TILE_CHUNK):
             steps = np.arange(start, min(start + _TILE_CHUNK, tile.depth))
             left = self.operand(tile.a, {tile.r: np.arange(tile.m)[:, None], tile.k: steps[None, :]}, (tile.m, steps.size))
             right = self.operand(tile.b, {tile.k: steps[:, None], tile.c: np.arange(tile.n)[None, :]}, (steps.size, tile.n))
             for i in range(steps.size):
                 x, y = left[:, i:i + 1], right[i:i + 1]
-                if tile.parts and tile.dtype.is_float:
+                if tile.block and tile.dtype.is_float:
+                    halves = [scalar_eval.apply("fma", tile.dtype, [*sides, part]) for *sides, part in zip(_halves(x), _halves(y), halves)]
+                    if (start + i + 1) % tile.block == 0 or start + i + 1 == tile.depth:
+                        total = scalar_eval.apply("add", tile.dtype, [total, scalar_eval.apply("add", tile.dtype, halves)])
+                        halves = [np.zeros_like(total)] * 2
+                elif tile.parts and tile.dtype.is_float:
                     for one, other in zip(_halves(x), _halves(y)):
                         total = scalar_eval.apply("fma", tile.dtype, [one, other, total])
                 elif tile.parts:

@@ -25,9 +25,11 @@ leaves here are `const`, `index` (a loop variable as i64), `load` (attr: (buffer
               With `parts` a step adds several products: a(r, k) and b(k, c) are words of 32 bits, which hold two or four numbers of
               these dtypes (of a, of b). Of integers the first is lowest; all wraps. Of bf16 both are widened to f32, and the upper ones
               are multiplied and added first, by one fma, then the lower ones. `normal` says that no part and no sum on the way is
-              subnormal, so that instructions which flush those may be used. `a` is an expression over index(r), index(k) and outer
-              variables, `b` over index(k), index(c); `b` loads are contiguous in c. Then `body` (Decl and Store statements) runs for every
-              (r, c), as in `unroll r { vector(width) c { ... } }`, where var(name) is acc[r, c]. `beside` is a serial loop that runs
+              subnormal, so that instructions which flush those may be used. With `block` so many words are a block: of bf16 its upper
+              products are added up from 0 by fmas, its lower ones too, and upper + lower is added to acc.
+              `a` is an expression over index(r), index(k) and outer variables, `b` over index(k), index(c); `b` loads are contiguous in c.
+              Then `body` (Decl and Store statements) runs for every (r, c), as in `unroll r { vector(width) c { ... } }`, where
+              var(name) is acc[r, c]. `beside` is a serial loop that runs
               meanwhile, an iteration every depth / extent steps: it stores to scratch what the tile neither loads nor stores.
 
 bool is stored as a byte 0 or 1. f16/bf16 are stored in 2 bytes; every instruction on them rounds (see `mlc.core.expr`).
@@ -131,6 +133,7 @@ class Tile:
     parts: tuple[DType, ...] = ()
     normal: bool = False
     beside: For | None = None
+    block: int = 0
 
 
 Stmt = For | Decl | Assign | Store | Ask | If | Fold | Tile

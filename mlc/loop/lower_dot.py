@@ -36,7 +36,7 @@ class DotLoops:
         self.dot, self.plan, self.fresh, self.buffer_name = dot, plan, fresh, buffer_name
         self.dtype = dt.i32 if plan.parts and not dot.dtype.is_float else dot.dtype  # of the sums
         (self.m, self.rows), (self.n, self.columns), (self.k, self.depth) = dot.m, dot.n, dot.k
-        self.chunk = dot_chunk(self.depth, plan.parts)
+        self.chunk = dot_chunk(self.depth, plan.parts, plan.block)
         self.deep = self.depth > self.chunk and (not plan.parts or dot.dtype.is_float)
         self.scratch: list[Buffer] = []
         m, n = min(plan.m, self.rows), min(plan.n, self.columns)

@@ -22,6 +22,9 @@ from mlc.loop.ir import Assign, Decl, Fold, For, If, Stmt, Store, Tile, load
 from mlc.loop.lower_dot import DotLoops
 from mlc.loop.spans import Span, along
 
+# Rows of tiles of two vectors, of which each sum is three.
+LOW_TILE = 4
+
 
 class WordLoops(DotLoops):
     """Emits one `Dot` by words."""
@@ -83,8 +86,8 @@ class WordLoops(DotLoops):
             Store(self.left, self._left_place(r, step), self._word(0, {self.m: r}, step, count))])
 
     def _left_place(self, r: Affine, step: Affine) -> Affine:
-        """Where a word of the copy of a lies: in the order that it is copied in."""
-        return r * self.words + step if self._across(0, self.m) else step * self.rows + r
+        """Where a word of the copy of a lies: in the order that it is copied in, but matrix registers read rows."""
+        return r * self.words + step if self.plan.block or self._across(0, self.m) else step * self.rows + r
 
     def _pack_right(self, columns: Span) -> list[Stmt]:
         """Panels of b: word k of column c at k * columns + c; and what is to be added because a is moved."""
@@ -106,8 +109,21 @@ class WordLoops(DotLoops):
         start, count = span or (Affine(), self.words)
         k = start + along("k")
         b = load(self.right, dt.i32, place * self.words + k * columns + along("c"))
-        tile = Tile(name, self.dtype, "r", rows, "c", columns, "k", count, self.plan.width, a(k), b, tuple(body), self.plan.parts)
-        return [If(ex.var(normal(self.dot), dt.bool_), (replace(tile, normal=True),), (tile,))] if self.dtype.is_float else [tile]
+        tile = Tile(name, self.dtype, "r", rows, "c", columns, "k", count, self.plan.width, a(k), b, tuple(body), self.plan.parts,
+                    block=self.plan.block)
+        if not self.dtype.is_float:
+            return [tile]
+        other = self._low_tiles(tile) if self.plan.block else [tile]
+        return [If(ex.var(normal(self.dot), dt.bool_), (replace(tile, normal=True),), tuple(other))]
+
+    def _low_tiles(self, tile: Tile) -> list[Stmt]:
+        """The same sums in tiles that vector registers hold: three for each, for the halves of a block have their own."""
+        def part(rows: Span) -> list[Stmt]:
+            at = {tile.r: along(tile.r) + rows[0]}
+            (a,) = rebase([tile.a], at)
+            body = [Store(s.buffer, s.index.substitute(at), rebase([s.value], at)[0]) for s in tile.body]
+            return [replace(tile, m=rows[1], a=a, body=tuple(body))]
+        return self._blocks("rt", tile.m, LOW_TILE, part)
 
     def _copied_rows(self, rows: Span) -> list[Stmt]:
         """Bytes of rows of a, moved by 128 or as i16."""

@@ -110,6 +110,7 @@ class _Printer(ExprPrinter):
 
     def tile(self, stmt: Tile, indent: str, scope: Scope) -> None:
         parts = (f" parts {' '.join(p.name for p in stmt.parts)}" if stmt.parts else "") + " normal" * stmt.normal
+        parts += f" block {stmt.block}" if stmt.block else ""
         sizes = " ".join(f"{checked_name(var)}:{size}" for var, size in ((stmt.r, stmt.m), (stmt.c, stmt.n), (stmt.k, stmt.depth)))
         self.lines.append(f"{indent}tile %{checked_name(stmt.name)}: {stmt.dtype} {sizes} vector({stmt.width}){parts} {{")
         self.product(stmt.name, stmt.dtype, (stmt.a, stmt.b), indent, scope)
@@ -242,7 +243,8 @@ class _Parser(ExprReader):
         width = self.number_in_parens()
         parts = (self.dtype(), self.dtype()) if r.accept("parts") else ()
         normal = r.accept("normal")
+        block = r.integer() if r.accept("block") else 0
         a, b = self.product(name, dtype, scope)
         beside = self.loop("serial", 1, scope) if r.accept("beside") else None
         r.expect("then")
-        return Tile(name, dtype, *sizes, width, a, b, self.body(scope | {name: dtype}), parts, normal, beside)
+        return Tile(name, dtype, *sizes, width, a, b, self.body(scope | {name: dtype}), parts, normal, beside, block)

@@ -92,9 +92,12 @@ def tiles_are_well_formed(kernel: LoopKernel, sites: Sites) -> None:
         if tile.dtype is dt.bool_:
             fail("tiles_are_well_formed", site.where, "bool accumulators", "a numeric dtype")
         total = dt.f32 if tile.parts == (dt.bf16, dt.bf16) else dt.i32
-        if tile.parts and (tile.parts not in ((dt.u8, dt.i8), (dt.i8, dt.u8), (dt.i16, dt.i16), (dt.bf16, dt.bf16)) or tile.dtype is not total):
+        alike = ((dt.i8, dt.i8), (dt.u8, dt.u8)) if tile.block else ((dt.i16, dt.i16),)
+        if tile.parts and (tile.parts not in ((dt.u8, dt.i8), (dt.i8, dt.u8), (dt.bf16, dt.bf16), *alike) or tile.dtype is not total):
             fail("tiles_are_well_formed", site.where, f"parts {' '.join(map(str, tile.parts))} of {tile.dtype}",
-                  "u8 i8, i8 u8 or i16 i16 of i32, bf16 bf16 of f32")
+                  "u8 i8, i8 u8 or i16 i16 (in blocks i8 i8 or u8 u8 instead) of i32, bf16 bf16 of f32")
+        if tile.block < 0 or (tile.block and (not tile.parts or tile.beside)):
+            fail("tiles_are_well_formed", site.where, f"block {tile.block}", "a size of blocks, only of words, with nothing beside")
         if tile.normal and tile.parts != (dt.bf16, dt.bf16):
             fail("tiles_are_well_formed", site.where, "normal", "only with parts bf16 bf16")
         if tile.beside and (tile.beside.kind != "serial" or tile.beside.extent < 1 or tile.depth % tile.beside.extent):

@@ -11,7 +11,7 @@ import pytest
 from llvmlite import binding
 
 from mlc.codegen import target as target_module
-from mlc.codegen.target import Target, assembly, compile_object, get_target, host_features, host_lacks
+from mlc.codegen.target import Target, assembly, compile_object, get_target, host, host_features, host_lacks
 from mlc.core.errors import CodegenError, OptionError
 
 EMPTY = "define void @mlc_main(ptr %bufs) {\n  ret void\n}\n"
@@ -64,6 +64,25 @@ def test_a_machine_without_a_feature_is_told_which(monkeypatch):
     if native.is_x86 and native.avx2:
         assert host_lacks(native.triple, native.requires) == ["avx2", "fma"]
     assert "nvptx64" in host_lacks("nvptx64-nvidia-cuda", ())[0]
+
+
+def test_matrix_registers_that_the_system_does_not_grant_are_not_there(monkeypatch):
+    """Linux keeps their state for processes that ask; their instructions are illegal in others."""
+    for granted in (True, False):
+        monkeypatch.setattr(target_module, "host", lambda: {**host(), "features": {**host()["features"], "amx-tile": True, "amx-int8": True}})
+        monkeypatch.setattr(target_module, "_may_use_matrix_registers", lambda granted=granted: granted)
+        features, native = host_features.__wrapped__(), target_module._native.__wrapped__
+        monkeypatch.setattr(target_module, "host_features", lambda features=features: features)
+        assert ("amx-tile" in features, "amx-int8" in features) == (granted, granted)
+        assert ("+amx-tile" in native().features, "-amx-tile" in native().features) == (granted, not granted)
+        assert native().matrix_parts >= {"i8", "u8"} if granted and native().avx512 else not native().matrix_parts
+
+
+def test_asking_for_matrix_registers_fails_softly(monkeypatch):
+    monkeypatch.setattr(target_module, "_ARCH_REQ_XCOMP_PERM", -1)
+    assert not target_module._may_use_matrix_registers()
+    monkeypatch.setattr(target_module.sys, "platform", "darwin")
+    assert not target_module._may_use_matrix_registers()
 
 
 def test_the_vendor_in_a_triple_does_not_matter_but_the_system_does():

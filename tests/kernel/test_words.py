@@ -11,9 +11,9 @@ from mlc.core.dims import TensorType
 from mlc.core.errors import VerifyError
 from mlc.kernel.ir import Dot, Kernel, Param, Put
 from mlc.kernel.schedule import Schedule, parse_schedule
-from mlc.kernel.tiling import paths, tile_schedule
+from mlc.kernel.tiling import panel_width, paths, tile_schedule
 from mlc.kernel.verify import verify_kernel
-from mlc.kernel.words import INTEGERS, is_moved, reads_words, word_parts
+from mlc.kernel.words import INTEGERS, is_moved, matrix_parts, reads_words, word_parts
 
 
 def dot(left, right, dtype=dt.i32, m=16, n=32, k=64, flip=False):
@@ -69,6 +69,45 @@ def test_bytes_are_pairs_of_i16_where_only_those_are_multiplied_at_once(left, ri
 @pytest.mark.parametrize("sizes", [{"m": 4}, {"n": 8}, {"k": 8}])
 def test_small_products_are_not_copied_into_words(sizes):
     assert not tile_schedule(dot(dt.i8, dt.i8, **sizes), 64, 32, INTEGERS).parts
+
+
+NUMBERS = frozenset({dt.i8, dt.u8, dt.bf16})
+
+
+@pytest.mark.parametrize("left, right, dtype", [(dt.i8, dt.i8, dt.i32), (dt.u8, dt.i8, dt.i32), (dt.u8, dt.u8, dt.u8), (dt.bf16, dt.bf16, dt.f32)])
+def test_matrix_registers_hold_both_sides_as_they_are(left, right, dtype):
+    stage = dot(left, right, dtype, m=40, k=128)
+    plan = tile_schedule(stage, 64, 32, INTEGERS, NUMBERS)
+    assert (plan.parts, plan.block, plan.m, plan.n) == ((left, right), 16, 32, 32) and not is_moved(stage, plan.parts)
+    assert plan.staged is (dtype is dt.u8), "registers store 32 bits"
+    verify_kernel(kernel_of(stage, left, right), Schedule((plan,)))
+    assert parse_schedule(Schedule((plan,)).text()) == Schedule((plan,))
+    assert not tile_schedule(stage, 64, 32, INTEGERS, NUMBERS - {left}).block
+
+
+@pytest.mark.parametrize("sizes", [{"m": 4}, {"n": 8}, {"k": 60}])
+def test_small_products_do_without_matrix_registers(sizes):
+    assert not tile_schedule(dot(dt.i8, dt.i8, **{"m": 40, "k": 128, **sizes}), 64, 32, INTEGERS, NUMBERS).block
+
+
+def test_deep_sums_of_bf16_err_less_in_chunks():
+    wide = dict(left=dt.bf16, right=dt.bf16, dtype=dt.f32, m=32)
+    assert matrix_parts(dot(**wide, k=1 << 15), NUMBERS) and not matrix_parts(dot(**wide, k=(1 << 15) + 2), NUMBERS)
+
+
+def test_weights_in_other_panels_are_read_by_vectors():
+    stage = dot(dt.i8, dt.i8, m=40, n=96, k=128)
+    assert panel_width(stage, 64, 32, NUMBERS) == 32 != panel_width(stage, 64, 32)
+    assert tile_schedule(replace(stage, panels=32), 64, 32, INTEGERS, NUMBERS).block
+    assert not tile_schedule(replace(stage, panels=48), 64, 32, INTEGERS, NUMBERS).block
+
+
+@pytest.mark.parametrize("wrong", [{"block": -16}, {"parts": ()}, {"parts": (dt.i16, dt.i16)}, {"parts": (dt.u8, dt.i8)}])
+def test_blocks_of_other_words_are_refused(wrong):
+    stage = dot(dt.i8, dt.i8, m=40, k=128)
+    plan = tile_schedule(stage, 64, 32, INTEGERS, NUMBERS)
+    with pytest.raises(VerifyError, match=r"block|parts"):
+        verify_kernel(kernel_of(stage, dt.i8, dt.i8), Schedule((replace(plan, **wrong),)))
 
 
 def test_the_text_of_a_schedule_names_the_parts():

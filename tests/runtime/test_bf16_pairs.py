@@ -7,6 +7,7 @@ import pytest
 
 import mlc
 from mlc.codegen.target import get_target
+from mlc.core import dtype as dt
 from mlc.runtime import pairs
 
 NATIVE = get_target("native")
@@ -29,6 +30,27 @@ def test_targets_without_the_instruction_never_ask(name, monkeypatch):
     monkeypatch.setattr(pairs, "two_fmas", lambda: pytest.fail("asked"))
     with mlc.options(bf16_pairs="on"):
         assert not pairs.use_pairs(get_target(name))
+
+
+@pytest.mark.parametrize("options, numbers", [({}, {dt.i8, dt.u8, dt.bf16}), ({"matrix": "off"}, set()), ({"bf16_pairs": "on"}, {dt.i8, dt.u8}),
+                                              ({"bf16_pairs": "off"}, {dt.i8, dt.u8})])
+def test_matrix_registers_multiply_bytes_and_bf16_unless_an_option_says_otherwise(options, numbers, monkeypatch):
+    monkeypatch.setattr(pairs, "two_sums", lambda: True)
+    with_them = replace(NATIVE, requires=(*(f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl")), "amx-tile", "amx-int8", "amx-bf16"))
+    with mlc.options(**options):
+        assert pairs.matrix_numbers(with_them) == numbers
+    monkeypatch.setattr(pairs, "two_sums", lambda: False)
+    with mlc.options(**options):
+        assert pairs.matrix_numbers(with_them) == numbers - {dt.bf16}
+        assert not pairs.matrix_numbers(get_target("golden-v3")) and not pairs.matrix_numbers(replace(with_them, requires=()))
+
+
+@pytest.mark.skipif("bf16" not in NATIVE.matrix_parts, reason="this CPU has no such registers")
+def test_another_order_of_sums_in_a_block_is_noticed(monkeypatch):
+    build, real = pairs.two_sums.__wrapped__, pairs.apply
+    assert build() == pairs.two_sums()
+    monkeypatch.setattr(pairs, "apply", lambda op, dtype, args: real(op, dtype, args) + (np.float32(0.0625) if op == "add" else 0))
+    assert not build()
 
 
 @pytest.mark.skipif(not NATIVE.bf16_dot, reason="this CPU has no such instruction")

@@ -111,9 +111,9 @@ def _library():
     from mlc.tools.bench import probe_ir
     target, operations = get_target("native"), {}
     texts = [probe_ir.memory(name, target) for name in probe_ir.MEMORY]
-    for peak in probe_ir.peaks(target):
-        text, operations[peak.dtype] = probe_ir.compute(peak, target)
+    for dtype, (text, count) in probe_ir.computing(target).items():
         texts.append(text)
+        operations[dtype] = count
     lines, seen = [], set()
     for line in "".join(texts).splitlines():
         if not line.startswith("declare") or line not in seen:

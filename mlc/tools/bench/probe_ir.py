@@ -69,6 +69,35 @@ def compute(peak: Peak, target: Target) -> tuple[str, int]:
     return "\n".join([*lines, "  ret void", "}"]) + "\n", count * peak.operations
 
 
+# Matrix registers: one of 16 rows of 64 bytes times another, into one of four.
+_MATRIX = {"bf16": ("bf16", "tdpbf16ps", 2 * 16 * 16 * 32), "int8": ("i8", "tdpbssd", 2 * 16 * 16 * 64)}
+
+
+def products(dtype: str, target: Target) -> tuple[str, int] | None:
+    """The same of independent products of matrix registers; None where the target has none for the dtype."""
+    number, name, operations = _MATRIX.get(dtype, ("", "", 0))
+    if number not in target.matrix_parts:
+        return None
+    shapes = ", ".join(f"i8 {1 if k == 0 else 64 if 16 <= k < 32 and k % 2 == 0 else 16 if 48 <= k < 56 else 0}" for k in range(64))
+    lines = [f"@shapes.{dtype} = private unnamed_addr constant [64 x i8] [{shapes}], align 64", "declare void @llvm.x86.ldtilecfg(ptr)",
+             "declare void @llvm.x86.tilezero(i8 immarg)", "declare void @llvm.x86.tilerelease()",
+             f"declare void @llvm.x86.{name}(i8 immarg, i8 immarg, i8 immarg)",
+             f"define void @peak_{dtype}(ptr %to, ptr %from, i64 %bytes, i64 %n) nounwind {{", "entry:",
+             f"  call void @llvm.x86.ldtilecfg(ptr @shapes.{dtype})"]
+    lines += [f"  call void @llvm.x86.tilezero(i8 {k})" for k in range(6)]
+    lines += ["  br label %loop", "loop:", "  %k = phi i64 [ 0, %entry ], [ %k1, %loop ]"]
+    lines += [f"  call void @llvm.x86.{name}(i8 {k}, i8 4, i8 5)" for k in range(4)]
+    lines += ["  %k1 = add i64 %k, 1", "  %more = icmp ult i64 %k1, %n", "  br i1 %more, label %loop, label %done", "done:",
+              "  call void @llvm.x86.tilerelease()", "  ret void", "}"]
+    return "\n".join(lines) + "\n", 4 * operations
+
+
+def computing(target: Target) -> dict[str, tuple[str, int]]:
+    """By dtype: the text of the loop that computes most, and the operations of one round."""
+    found = {peak.dtype: compute(peak, target) for peak in peaks(target)}
+    return found | {dtype: made for dtype in _MATRIX if (made := products(dtype, target))}
+
+
 # name -> (reads, writes, what else): the better of the variants of a name counts. Non-temporal stores go past the cache; prefetching
 # 1 KiB ahead reads L3 up to a tenth faster.
 MEMORY = {"read": (True, False, ""), "read_ahead": (True, False, "ahead"), "write": (False, True, ""), "copy": (True, True, ""),

@@ -36,6 +36,8 @@ BESIDE_COLUMNS, BESIDE_TILES = 256, 32
 L1_BYTES, L2_BYTES, L2_SETS, LINE = 32 * 1024, 1 << 20, 1024, 64
 # Cycles that a step of k waits for its line of a, where each has another and all of them are more than L1.
 LINE_CYCLES = 3.0
+# Half of the cycles that a load takes where another thread shares the core; loads then come on top of fmas (wide vectors, measured).
+SHARED_LOAD = 0.25
 # Panels that are copied together: what of L2 they may take beside the rows that pass, and how many pay.
 GROUP_BYTES, MOST_GROUPED = L2_BYTES // 2, 4
 # Vectors of so many bytes load and store under masks.
@@ -184,6 +186,7 @@ def _panel_cycles(dot: Dot, c: int, m: int, width: int, packed: bool) -> tuple[f
         if rows * depth * dot.dtype.itemsize > L2_BYTES:  # a comes from L3 for each panel
             step += r * dot.dtype.itemsize / 48
         step += LINE_CYCLES if lines else 0.0
+        step += SHARED_LOAD * (r + vectors) if width * dot.dtype.itemsize >= MASKED_BYTES else 0.0
         step += 0.01 * vectors  # of tiles alike, the one with more rows reads less of b
         cycles += times * (depth * step + 10 + r * vectors)
         code += r * vectors

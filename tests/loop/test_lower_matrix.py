@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import hazards
 import ml_dtypes
 import numpy as np
 import pytest
@@ -129,21 +130,9 @@ def test_a_block_adds_its_upper_halves_and_its_lower_ones():
     same(total, on_every_target(product, [a, b]))
 
 
-SMALLEST = np.float32(2.0 ** -133)
-# What registers would flush: an operand, and a result, each beside numbers that keep the other side's exponents high.
-HAZARDS = {
-    "a subnormal operand of a": ((0, 3), SMALLEST * 3, None, 2.0 ** 100),
-    "a subnormal operand of b": (None, 2.0 ** 100, (3, 0), SMALLEST * 5),
-    "a subnormal result": ((0, 3), 2.0 ** -70, (3, 0), 2.0 ** -62),
-    "the least operand": ((31, 15), SMALLEST, (15, 31), 2.0 ** 127),
-}
-
-
-@pytest.mark.parametrize("name", HAZARDS)
+@pytest.mark.parametrize("name", hazards.HAZARDS)
 def test_what_is_subnormal_is_kept(name):
-    (m, k, n), (at_a, value_a, at_b, value_b) = (33, 70, 35), HAZARDS[name]
-    a, b = np.zeros((m, k), BF16), np.zeros((k, n), BF16)
-    a[at_a or np.s_[0:m:5]], b[at_b or np.s_[:, 0:n:3]] = BF16(value_a), BF16(value_b)
+    a, b = hazards.operands(name, 33, 70, 35)
     want = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
     assert np.count_nonzero(want)
     same(want, on_every_target(product, [a, b]))

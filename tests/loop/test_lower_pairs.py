@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import hazards
 import ml_dtypes
 import numpy as np
 import pytest
@@ -101,24 +102,11 @@ def test_the_instruction_and_fmas_give_the_same_bits_whatever_the_size(scale):
     same(found, made.run_loops([a, b])[0])
 
 
-SMALLEST = np.float32(2.0 ** -133)
-# What the instruction would flush: an operand, and a result, each beside numbers that keep the other side's exponents high.
-HAZARDS = {
-    "a subnormal operand of a": ((0, 3), SMALLEST * 3, None, 2.0 ** 100),
-    "a subnormal operand of b": (None, 2.0 ** 100, (3, 0), SMALLEST * 5),
-    "a subnormal result": ((0, 3), 2.0 ** -70, (3, 0), 2.0 ** -62),
-    "the least operand": ((31, 15), SMALLEST, (15, 31), 2.0 ** 127),
-}
-
-
 @needs_pairs
-@pytest.mark.parametrize("name", HAZARDS)
+@pytest.mark.parametrize("name", hazards.HAZARDS)
 @pytest.mark.parametrize("shape", [(32, 16, 32), (33, 17, 35)])
 def test_what_is_subnormal_is_kept(name, shape):
-    m, k, n = shape
-    at_a, value_a, at_b, value_b = HAZARDS[name]
-    a, b = np.zeros((m, k), BF16), np.zeros((k, n), BF16)
-    a[at_a or np.s_[0:m:5]], b[at_b or np.s_[:, 0:n:3]] = BF16(value_a), BF16(value_b)
+    a, b = hazards.operands(name, *shape)
     want = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
     assert np.count_nonzero(want)
     same(check(product, [a, b]), want)
@@ -175,7 +163,7 @@ def test_zeros_only():
 def test_batches_and_blocks_have_the_same_bits_on_any_number_of_threads(tiny):
     for a, b in ((normal(3, 40, 33), normal(3, 33, 50)), (normal(64, 50), normal(50, 300))):
         if tiny:
-            a[..., 0, 0] = SMALLEST
+            a[..., 0, 0] = hazards.SMALLEST
         want = check(product, [a, b], fork_us=0)
         with mlc.options(bf16_pairs="on", fork_us=0, threads=2, cache=False):
             same(mlc.jit(product)(a, b), want)
@@ -185,7 +173,7 @@ def test_batches_and_blocks_have_the_same_bits_on_any_number_of_threads(tiny):
 def test_constant_weights_are_read_in_panels(tiny):
     a, weights = normal(40, 64), normal(64, 200)
     if tiny:
-        weights[63, 199] = SMALLEST
+        weights[63, 199] = hazards.SMALLEST
     made, found = stages(lambda a: a @ mlc.numpy.asarray(weights), [a])
     assert any(v.packing for v in made.kernels.values.values())
     same(made.run_loops([a])[0], found)

@@ -26,7 +26,7 @@ from pytest_mlc.variants import SAID, VARIANTS, affordable, same_bits
 # Seconds that compiling and running one case may take.
 TIMEOUT = float(os.environ.get("MLC_FUZZ_TIMEOUT", "30"))
 # The options that a case may be compiled under; a stored case keeps them among its facts.
-CARRIED = ("check", "target", "disable_passes", "fork_us", "stream_kb", "bf16_pairs")
+CARRIED = ("check", "target", "disable_passes", "fork_us", "stream_kb", "bf16_pairs", "matrix")
 SHARED_MEMORY = "/dev/shm"
 # What schedules say about how a kernel is computed.
 PATH_WORDS = re.compile(r"\b(?:tile|pack|parallel|attend|sweep|transpose|jam|vectorize rows|vectorize|serial)\b")

@@ -119,21 +119,23 @@ class Campaign:
             service.start()
         self.journal = self._new_journal()
         number = 0
-        while True:
-            bloated = number % BLOAT_EVERY == 0 and self._bloated()
-            while not bloated and len(flying) < AHEAD and self._wants_more(number, time.monotonic() - begun):
-                sent = self._launch(stream.case(number), mlc[number % len(mlc)], jax)
-                number += 1
-                if sent is not None:
-                    flying.append(sent)
-            if not flying and not bloated:
-                break
-            if flying:
-                landing = flying.popleft()
-                self._land(landing, landing.mlc.next(), jax.next())
-            elif bloated:
-                bloated.stop()
-        self.tally.seconds += time.monotonic() - begun
+        try:
+            while True:
+                bloated = number % BLOAT_EVERY == 0 and self._bloated()
+                while not bloated and len(flying) < AHEAD and self._wants_more(number, time.monotonic() - begun):
+                    sent = self._launch(stream.case(number), mlc[number % len(mlc)], jax)
+                    number += 1
+                    if sent is not None:
+                        flying.append(sent)
+                if not flying and not bloated:
+                    break
+                if flying:
+                    landing = flying.popleft()
+                    self._land(landing, landing.mlc.next(), jax.next())
+                elif bloated:
+                    bloated.stop()
+        finally:
+            self.tally.seconds += time.monotonic() - begun
         self._examine()
         return list(self.tally.failures.values())
 

@@ -43,7 +43,7 @@ SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, LARGE_EVERY, RULE_EVERY, LONG_EVERY, TW
 LENGTHS_AT = (3, 4)
 # Options that take turns: everything checked (all others verify after each stage), nothing checked as users run it (so are twins and what they are
 # made from: only that uses the persistent cache), steps that are not fused (more of them, and more memory to plan), other targets, parallel loops
-# however small, stores past the caches however small, bf16 in pairs.
+# however small, stores past the caches however small, bf16 in pairs and bytes without matrix registers.
 CHECK_EVERY, UNCHECKED_EVERY, UNFUSED_EVERY, TARGET_EVERY, FORKED_EVERY, STREAMED_EVERY, PAIRED_EVERY = 10, 8, 6, 12, 7, 11, 3
 
 
@@ -82,7 +82,7 @@ def options_for(i: int) -> dict[str, str]:
     if i % STREAMED_EVERY == 5:
         found["stream_kb"] = "0"
     if i % PAIRED_EVERY == 1 or path_of(i) == "pairs":
-        found["bf16_pairs"] = "on"  # also on CPUs where it is slower
+        found |= {"bf16_pairs": "on", "matrix": "off"}  # also on CPUs where it is slower, or matrix registers do the same
     return found
 
 

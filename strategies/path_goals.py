@@ -83,20 +83,19 @@ def matrix(b: Builder) -> int | None:
     dtype = _dtype(b, (dt.i8, dt.u8, dt.bf16)) if b.config.allows("dot_general") else None
     if dtype is None:
         return None
-    parts = [dtype, dtype] if dtype is dt.bf16 else [b.draws.choice([d for d in (dt.i8, dt.u8) if d in b.config.dtypes]) for _ in "xy"]
+    widens = not dtype.is_float and dt.i32 in b.config.dtypes and b.config.allows("convert_element_type") and b.draws.chance(0.7)
+    parts = [dtype, _dtype(b, (dt.i8, dt.u8)) if widens else dtype]
     uses = LEAST_USES if dtype is dt.bf16 else MATRIX
     m, n = (uses + around(b.draws, MATRIX, (1, 2)) for _ in "mn")
     k = 4 * MATRIX_DEPTH // dtype.itemsize + around(b.draws, 4 * BLOCK // dtype.itemsize, (1, 2))
     domains = [Domain(-(2.0 ** e), 2.0 ** e) for e in b.draws.choice([(2, 2), (2, 2), (-60, -66)])] if dtype.is_float else [Domain(-128, 255)] * 2
-    x, y = (b.source(TensorType(shape, part), domain) for shape, part, domain in zip([(m, k), (k, n)], parts, domains))
-    result = b.draws.choice([d for d in (dt.bf16, dt.f32) if d in b.config.dtypes]) if dtype.is_float else dt.i32
-    if not dtype.is_float and (parts[0] is not parts[1] or b.draws.chance(0.7)):
-        if dt.i32 not in b.config.dtypes or not b.config.allows("convert_element_type"):
+    sides = [b.source(TensorType(shape, part), domain) for shape, part, domain in zip([(m, k), (k, n)], parts, domains)]
+    if widens:
+        sides = [b.emit("convert_element_type", [side], {}, b.type(side).with_dtype(dt.i32)) for side in sides]
+        if None in sides:  # too large for the program's palette
             return None
-        x, y = (b.emit("convert_element_type", [v], {}, b.type(v).with_dtype(dt.i32)) for v in (x, y))
-    elif not dtype.is_float:
-        result = dtype
-    return b.emit("dot_general", [x, y], {"contract": ((1,), (0,)), "batch": ((), ())}, TensorType((m, n), result))
+    result = dt.i32 if widens else _dtype(b, (dt.bf16, dt.f32)) if dtype.is_float else dtype
+    return b.emit("dot_general", sides, {"contract": ((1,), (0,)), "batch": ((), ())}, TensorType((m, n), result))
 
 
 def beside(b: Builder) -> int | None:

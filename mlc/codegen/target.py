@@ -224,7 +224,9 @@ def host_lacks(triple: str, requires: tuple[str, ...]) -> list[str]:
     if _platform(triple) != _platform(here):
         return [f"{triple} (this machine is {here})"]
     # Baseline features are implied by the triple; some LLVM versions do not list them all for a host.
-    return sorted(set(requires) - host_features() - _X86_V1)
+    lacking = sorted(set(requires) - host_features() - _X86_V1)
+    return [f"{name} (which the system does not grant to this process)" if name.startswith("amx-") and host()["features"].get(name) else name
+            for name in lacking]
 
 
 def _platform(triple: str) -> tuple[str, str]:

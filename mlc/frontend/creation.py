@@ -44,6 +44,7 @@ def _holds_array(value: object) -> bool:
 def _from_nested(value: list | tuple, dtype: DType | None) -> Array:
     """Nested lists: through NumPy when they hold data only, by stacking when they hold recorded arrays."""
     if _holds_array(value):
+        _check_ints(value, dtype)
         parts = [asarray(v) for v in value]
         shapes = {p.type.shape for p in parts}
         if len(shapes) > 1:
@@ -60,8 +61,20 @@ def _from_nested(value: list | tuple, dtype: DType | None) -> Array:
         raise TraceError("a nested list holds objects that are no numbers, or ints past 64 bits")
     if dtype is not None and data.dtype.kind in "iuf" and dtype.is_int and data.dtype.kind in "iu":
         return as_array(_int_data(value, dtype))
+    _check_ints(value, dtype)
     found = as_array(data)
     return found if dtype is None else convert(found, dtype)
+
+
+def _check_ints(value: object, dtype: DType | None) -> None:
+    """DtypeError for a Python int that an integer dtype does not hold, however deep it stands."""
+    if dtype is None or not dtype.is_int:
+        return
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            _check_ints(each, dtype)
+    elif isinstance(value, int):
+        _int_data(value, dtype)
 
 
 def _int_data(value: object, dtype: DType) -> np.ndarray:
@@ -80,8 +93,7 @@ def asarray(a, dtype=None, order=None, *, copy=None, device=None):
     if isinstance(a, (list, tuple)):
         return _from_nested(a, wanted)
     if isinstance(a, (bool, int, float)) and not isinstance(a, np.generic):
-        if wanted is not None and wanted.is_int and not isinstance(a, float):
-            _int_data(a, wanted)
+        _check_ints(a, wanted)
         return as_array(a, wanted)
     if isinstance(a, Array):
         return a if wanted is None else convert(a, wanted)

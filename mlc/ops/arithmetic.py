@@ -6,11 +6,13 @@ width, saturating conversion) go through `scalar_eval.apply`, the interpreter of
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from mlc.core import dtype as dt
 from mlc.core import expr as ex
-from mlc.core.dtype import ALL, BOOL, FLOATS, INTS, NUMERIC, as_dtype
+from mlc.core.dtype import ALL, BOOL, FLOATS, INTS, NUMERIC, DType, as_dtype
 from mlc.core.scalar_eval import apply
 from mlc.ops.base import (
     COMMUTATIVE,
@@ -246,9 +248,14 @@ def _infer_integer_pow(types, attrs, given):
     return types[0]
 
 
+def _power_ulp(dtype: DType, y: int) -> float:
+    """About 0.75 y: y - 1 roundings of half a unit at most. Their errors multiply, which dtypes of few bits notice."""
+    return max(0.5, math.expm1(min(0.75 * y * dtype.eps, 700.0)) / dtype.eps)
+
+
 integer_pow = elementwise(
     "integer_pow", version=2, dtypes=NUMERIC, arity=1, attrs={"y": "int"}, infer=_infer_integer_pow, scalar=_integer_pow,
     numpy=_quiet(_np_integer_pow),
     jax=lambda jnp, lax, x, *, y: lax.integer_pow(x, y),
-    ulp=lambda attrs: dict.fromkeys(FLOATS, max(0.5, 0.75 * abs(attrs["y"]))), inputs=Domain(-3, 3))
+    ulp=lambda attrs: {d: _power_ulp(d, abs(attrs["y"])) for d in FLOATS}, inputs=Domain(-3, 3))
 

@@ -120,6 +120,10 @@ def test_bounds_of_arange_must_be_known():
 def test_int_data_must_fit():
     with pytest.raises(mlc.errors.DtypeError, match="300 does not fit u8"):
         mlc.numpy.asarray(300, dtype="uint8")
+    with pytest.raises(mlc.errors.DtypeError, match="300 does not fit u8"):
+        mlc.numpy.asarray([[1.5], [300]], dtype="uint8")
+    with pytest.raises(mlc.errors.DtypeError, match="300 does not fit u8"):
+        mlc.jit(lambda x: mlc.numpy.asarray([x, 300], dtype="uint8"))(np.uint8(1))
     with pytest.raises(mlc.errors.DtypeError, match="does not fit"):
         mlc.jit(lambda: mlc.numpy.asarray([1, 300], "int8"))()
     with pytest.raises(mlc.errors.DtypeError, match="64 bits"):

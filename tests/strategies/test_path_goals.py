@@ -10,6 +10,7 @@ from mlc_strategies.path_goals import PATHS
 import mlc
 from mlc.codegen.target import get_target
 from mlc.compile import compile_graph
+from mlc.core import dtype as dt
 from pytest_mlc.evaluator import BoundsEvaluator
 from pytest_mlc.executor import paths_of, ways_of_pairs
 from pytest_mlc.stream import targets
@@ -42,6 +43,23 @@ def test_products_in_pairs_are_met_with_normal_and_with_subnormal_sums():
             made = compile_graph(program.graph)
             found.update([*paths_of(made), *ways_of_pairs(made, program.args)])
     assert {"pairs", "pairs flushed", "pairs kept"} <= found
+
+
+@pytest.mark.parametrize("dtypes", [dt.ALL, (dt.i8, dt.u8, dt.i32), (dt.u8,), (dt.bf16,), (dt.i8, dt.u8)], ids=str)
+def test_programs_for_matrix_registers_are_well_typed_whatever_is_drawn(dtypes):
+    nodes = [node for seed in range(60) for node in _program("matrix", seed, dtypes=dtypes).graph.nodes if node.op.name == "dot_general"]
+    assert {node.type.dtype for node in nodes} == {dt.i8, dt.u8, dt.i32, dt.bf16, dt.f32} & set(dtypes)
+
+
+@pytest.mark.skipif(not get_target("native").matrix_parts, reason="this CPU has no such registers")
+def test_matrix_registers_are_met_with_bytes_and_with_normal_and_subnormal_sums():
+    found = set()
+    with mlc.options(cache=False):
+        for seed in range(16):
+            program = _program("matrix", seed)
+            made = compile_graph(program.graph)
+            found.update([*paths_of(made), *ways_of_pairs(made, program.args)])
+    assert {"matrix", "matrix flushed", "matrix kept"} <= found
 
 
 def test_small_outputs_are_stored_past_the_caches_on_request():

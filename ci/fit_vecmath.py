@@ -15,7 +15,8 @@ from collections.abc import Callable
 import mpmath as mp
 import numpy as np
 
-mp.mp.dps = 60
+DIGITS = 60
+mp.mp.dps = DIGITS  # for the constants below
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = ROOT / "mlc" / "ops" / "vecmath_tables.py"
 LN2, PI = mp.log(2), mp.pi
@@ -308,8 +309,9 @@ from mlc.core.dtype import f32, f64
 
 def source() -> str:
     """The whole text of vecmath_tables.py."""
-    fitted = [*map(table, TABLES), *map(segments, SEGMENTS), logarithms()]
-    return "\n".join([HEADER, constants(), *("\n" + text for text in fitted), ""])
+    with mp.workdps(DIGITS):  # whatever else in this process has set
+        fitted = [*map(table, TABLES), *map(segments, SEGMENTS), logarithms()]
+        return "\n".join([HEADER, constants(), *("\n" + text for text in fitted), ""])
 
 
 def main() -> int:

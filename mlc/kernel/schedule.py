@@ -28,8 +28,7 @@ from mlc.kernel.words import INTEGERS, looked_at
 CHUNK = 64
 # From so many points on a stage is worth the code of four vectors at a time.
 MANY_POINTS = 1 << 15
-# Where registers are narrow, and few, LLVM takes twice the time for four vectors of so long a formula that it takes for two: only where
-# there are very many points.
+# LLVM takes up to twice the time for four vectors of so long a formula that it takes for two: only where there are very many points.
 LONG_FORMULA, VERY_MANY_POINTS = 96, 1 << 22
 # Outputs from this size on don't stay in cache until someone reads them: they are stored past it, which saves reading them first.
 # The option `stream_kb` says it, so that small programs can be made to do it too; this is its default.
@@ -239,7 +238,7 @@ def _stage_schedule(stage: Stage, vector_bytes: int, rows: int, streamed: bool) 
     wide = 4 if weight <= 8 else 2 if weight <= 24 else 1
     # A long formula waits for itself: several vectors at once hide that, and cost code, so only where there is much to do.
     points = rows * math.prod(extent for _, extent in (*stage.axes, *stage.over))
-    much, slow = points >= MANY_POINTS, weight >= LONG_FORMULA and vector_bytes < LINE and points < VERY_MANY_POINTS
+    much, slow = points >= MANY_POINTS, weight >= LONG_FORMULA and points < VERY_MANY_POINTS
     if weight > 24 or (stage.reduces and much):
         wide = 1 if not much else 2 if slow else 4
     elif not stage.reduces:

@@ -286,8 +286,8 @@ def test_schedules_of_plain_stages_read_back(schedule):
 
 
 @pytest.mark.parametrize("steps, points, narrow, wide", [
-    (3, 1 << 20, 2, 2), (40, 1 << 20, 4, 4), (40, 1 << 10, 1, 1), (100, 1 << 20, 2, 4), (100, 1 << 22, 4, 4)])
-def test_long_formulas_take_fewer_vectors_at_a_time_where_registers_are_few(steps, points, narrow, wide):
+    (3, 1 << 20, 2, 2), (40, 1 << 20, 4, 4), (40, 1 << 10, 1, 1), (100, 1 << 20, 2, 2), (100, 1 << 22, 4, 4)])
+def test_long_formulas_take_fewer_vectors_at_a_time(steps, points, narrow, wide):
     value = load("a0", dt.f32, affine(i=1))
     for step in range(steps):
         value = value * 0.5 if step % 2 else value + 1.0

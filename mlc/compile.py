@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mlc.stages import Stages
 
 digest.sums = block_sums
-STAGES = ("graph", "passes", "optimized", "kernels", "loops", "memory", "llvm", "asm")
+STAGES = opt.STAGES
 SAVED_STAGES = ("graph", "optimized", "kernels", "loops", "memory")  # a file tells the program, not how long passes took
 
 

@@ -50,6 +50,10 @@ class _made(lazy):
             return super().__get__(instance, owner)
 
 
+def _dots(program: KernelGraph) -> list[Dot]:
+    return [stage for kernel in program.kernels() for stage in kernel.stages if isinstance(stage, Dot)]
+
+
 class Stages:
     """Everything between a captured graph and its program, for one target. `settings`: the options that shape code (default: those in force)."""
 
@@ -88,7 +92,7 @@ class Stages:
     @_made
     def packed(self) -> KernelGraph:
         """The partition with constant right operands of contractions packed."""
-        found = pack_weights(self._fusion[0], self.target.vector_bits // 8, self.target.vector_registers, matrix_numbers(self.target))
+        found = pack_weights(self._fusion[0], self.target.vector_bits // 8, self.target.vector_registers, self._matrices)
         if opt.get("check"):
             from mlc.kernel.verify import verify_program
             verify_program(found, "pack")
@@ -96,8 +100,9 @@ class Stages:
 
     @_made
     def schedules(self) -> dict[Kernel, Schedule]:
-        target, words, matrices = self.target, self._words(), matrix_numbers(self.target)
-        found = {k: schedule_for(k, target.vector_bits // 8, target.vector_registers, words=words, matrices=matrices) for k in self.packed.kernels()}
+        target, words = self.target, self._words()
+        found = {k: schedule_for(k, target.vector_bits // 8, target.vector_registers, words=words, matrices=self._matrices)
+                 for k in self.packed.kernels()}
         if opt.get("check"):
             from mlc.kernel.verify import verify_kernel
             for kernel, schedule in found.items():
@@ -107,10 +112,14 @@ class Stages:
     def _words(self) -> frozenset[DType]:
         """The parts of words that the target multiplies at once, and is asked to."""
         integers = INTEGERS if self.target.int8_dot else frozenset({dt.i16} if self.target.int16_dot else ())
-        dots = [s for kernel in self.packed.kernels() for s in kernel.stages if isinstance(s, Dot)]
-        if not any(word_parts(dot, {dt.bf16}) for dot in dots) or not use_pairs(self.target):
+        if not any(word_parts(dot, {dt.bf16}) for dot in _dots(self.packed)) or not use_pairs(self.target):
             return integers
         return integers | {dt.bf16}
+
+    @_made
+    def _matrices(self) -> frozenset[DType]:
+        """The parts of words that the target's matrix registers multiply, and are asked to."""
+        return matrix_numbers(self.target, _dots(self._fusion[0]))
 
     @_made
     def loops(self) -> dict[Kernel, LoopKernel]:

@@ -33,8 +33,9 @@ _PRODUCTS = {(dt.u8, dt.u8): "tdpbuud", (dt.u8, dt.i8): "tdpbusd", (dt.i8, dt.u8
 
 def fits(k: KernelEmitter, s: Tile) -> bool:
     """Whether the target multiplies such a tile by matrix registers, which read words of a and b from memory and leave sums there."""
-    parts = {part.name for part in s.parts}
-    if s.block != BLOCK or not parts <= k.b.target.matrix_parts or (s.dtype.is_float and not s.normal) or max(s.m, s.n) > 2 * MATRIX or k.numbers:
+    if s.block != BLOCK or k.numbers or max(s.m, s.n) > 2 * MATRIX or (s.dtype.is_float and not s.normal):
+        return False
+    if not {part.name for part in s.parts} <= k.b.target.matrix_parts:
         return False
     return _words(s.a, s) is not None and s.b.op == "load" and s.b.attr[1].coefficient(s.c) == 1 and _target(s) is not None
 

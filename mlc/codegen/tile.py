@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 UNROLL = 2
 # So many fmas hide what a loop costs by themselves; more code would only cost LLVM's time.
 ENOUGH = 12
+# The halves of words of bf16, whose sums are apart within a block.
+_SIDES = ("upper", "lower")
 
 
 def _columns(s: Tile) -> list[tuple[int, Lane]]:
@@ -93,16 +95,15 @@ def _beside(k: KernelEmitter, other: For, var: str, between: int, unroll: int, n
 
 def _blocks(k: KernelEmitter, s: Tile, columns: list[tuple[int, Lane]], names: list[str]) -> None:
     """Sums of blocks of words, of their upper and of their lower halves apart, which are then added to those before."""
-    kinds = ("upper", "lower")
-    halves = [f"{name}.{kind}" for name in names for kind in kinds]
+    halves = [f"{name}.{kind}" for name in names for kind in _SIDES]
 
     def block(first: str, last: str) -> None:
         for name in names:
-            for kind in kinds:
+            for kind in _SIDES:
                 k.env[f"{name}.{kind}"] = k.b.constant(0, s.dtype, k.env[name].lanes)
         k.loop(s.k, first, last, 1, halves, (), lambda: _step(k, s, columns))
         for name in names:
-            both = instruction(k.b, "add", s.dtype, [k.env.pop(f"{name}.{kind}") for kind in kinds])
+            both = instruction(k.b, "add", s.dtype, [k.env.pop(f"{name}.{kind}") for kind in _SIDES])
             k.env[name] = instruction(k.b, "add", s.dtype, (k.env[name], both))
 
     def whole() -> None:
@@ -131,7 +132,7 @@ def _step(k: KernelEmitter, s: Tile, columns: list[tuple[int, Lane]]) -> None:
             name = f"{s.name}.{r}.{j}"
             spread = instruction(k.b, "convert", s.dtype, (splat(k.b, left, columns[j][1].lanes),)) if early else left
             if s.block and s.dtype.is_float:
-                for kind, one, other in zip(("upper", "lower"), _halves(k, splat(k.b, left, right.lanes)), _halves(k, right)):
+                for kind, one, other in zip(_SIDES, _halves(k, splat(k.b, left, right.lanes)), _halves(k, right)):
                     k.env[f"{name}.{kind}"] = instruction(k.b, "fma", s.dtype, (one, other, k.env[f"{name}.{kind}"]))
                 continue
             k.env[name] = _accumulate(k, s, spread, right, k.env[name])

@@ -73,6 +73,9 @@ OPTIONS: dict[str, Option] = {
     "disable_passes": Option("", str, True, "comma-separated names of passes to leave out (for bisection)"),
 }
 
+# The texts of a compilation, in order: what `dump` writes, `as_text` shows and `mlc explain` prints.
+STAGES = ("graph", "passes", "optimized", "kernels", "loops", "memory", "llvm", "asm")
+
 # Environment variables that are no options: of the fuzzer's own processes.
 OTHER_VARIABLES = ("MLC_FUZZ_PRELOAD", "MLC_FUZZ_TIMEOUT")
 _warned: set[str] = set()

@@ -59,7 +59,7 @@ def _from_nested(value: list | tuple, dtype: DType | None) -> Array:
         raise ShapeError(f"a nested list is ragged or holds no numbers: {error}") from None
     if data.dtype.kind == "O":
         raise TraceError("a nested list holds objects that are no numbers, or ints past 64 bits")
-    if dtype is not None and data.dtype.kind in "iuf" and dtype.is_int and data.dtype.kind in "iu":
+    if dtype is not None and dtype.is_int and data.dtype.kind in "iu":
         return as_array(_int_data(value, dtype))
     _check_ints(value, dtype)
     found = as_array(data)

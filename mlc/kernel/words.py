@@ -27,7 +27,7 @@ from mlc.core.expr import Expr
 from mlc.kernel.ir import Dot, Kernel
 
 Parts = tuple[DType, DType]
-# The pairs of parts (left, right) that words may have; those of two of a kind are for matrix registers alone.
+# The pairs of parts (left, right) that words may have; bytes of one kind on both sides are for matrix registers alone.
 PARTS: tuple[Parts, ...] = ((dt.u8, dt.i8), (dt.i8, dt.u8), (dt.i16, dt.i16), (dt.bf16, dt.bf16), (dt.i8, dt.i8), (dt.u8, dt.u8))
 INTEGERS = frozenset({dt.u8, dt.i8, dt.i16})
 # Shallow and narrow products are not worth the copying.

@@ -4,6 +4,7 @@ shown to compute what it should."""
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from mlc.codegen.target import Target, compile_object, get_target
 from mlc.core import dtype as dt
 from mlc.core import options
 from mlc.core.scalar_eval import apply
+from mlc.kernel.ir import Dot
+from mlc.kernel.words import matrix_parts
 from mlc.runtime.once import once
 from mlc.runtime.orc import Library
 
@@ -50,13 +53,14 @@ define void @block(ptr %shapes, ptr %sum, ptr %x, ptr %y) nounwind {
 """
 
 
-def matrix_numbers(target: Target) -> frozenset[dt.DType]:
+def matrix_numbers(target: Target, dots: Iterable[Dot]) -> frozenset[dt.DType]:
     """The numbers that this target multiplies by matrix registers, unless an option says otherwise: bf16 only where they are added up as
-    expected."""
+    expected, which is tried (LLVM is loaded for that) for contractions that want it."""
     if target.name != "native" or not target.matrix_parts or options.get("matrix") == "off":
         return frozenset()
-    names = target.matrix_parts - (frozenset() if options.get("bf16_pairs") == "auto" and two_sums() else {"bf16"})
-    return frozenset(map(dt.parse_dtype, names))
+    numbers, halves = frozenset(map(dt.parse_dtype, target.matrix_parts)), {dt.bf16}
+    wanted = options.get("bf16_pairs") == "auto" and any(matrix_parts(dot, halves) for dot in dots)
+    return numbers if wanted and two_sums() else numbers - halves
 
 
 def use_pairs(target: Target) -> bool:

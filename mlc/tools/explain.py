@@ -19,8 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mlc.core.options import STAGES
+
 HELP = "print every stage of a compiled function"
-STAGES = ("graph", "passes", "optimized", "kernels", "loops", "memory", "llvm", "asm")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -31,7 +31,7 @@ RNG = np.random.default_rng(9)
 BF16 = ml_dtypes.bfloat16
 NATIVE = get_target("native")
 NUMBERS = frozenset({dt.i8, dt.u8, dt.bf16})
-HERE = matrix_numbers(NATIVE)
+HERE = matrix_numbers(NATIVE, ())
 needs_matrices = pytest.mark.skipif(not HERE, reason="this CPU has no such registers")
 # Rows, columns, depth: one register and two, something left over of rows, columns, words and bytes.
 SIZES = [(32, 32, 128), (33, 47, 131), (8, 16, 260)]

@@ -8,9 +8,15 @@ import pytest
 import mlc
 from mlc.codegen.target import get_target
 from mlc.core import dtype as dt
+from mlc.core import expr as ex
+from mlc.core.affine import Affine
+from mlc.kernel.ir import Dot, Put
 from mlc.runtime import pairs
 
 NATIVE = get_target("native")
+A, B = (ex.convert(ex.make("load", dt.bf16, (), (name, Affine(0, steps))), dt.f32) for name, steps in (
+    ("a", (("m", 128), ("k", 1))), ("b", (("k", 64), ("n", 1)))))
+HALVES = Dot("t", dt.f32, ("m", 64), ("n", 64), ("k", 128), A, B, (Put("o", Affine(0, (("m", 64), ("n", 1))), ex.var("t", dt.f32)),))
 
 
 @pytest.mark.parametrize("cpu, option, used", [("znver5", "auto", True), ("sapphirerapids", "auto", False), ("sapphirerapids", "on", True),
@@ -38,11 +44,20 @@ def test_matrix_registers_multiply_bytes_and_bf16_unless_an_option_says_otherwis
     monkeypatch.setattr(pairs, "two_sums", lambda: True)
     with_them = replace(NATIVE, requires=(*(f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl")), "amx-tile", "amx-int8", "amx-bf16"))
     with mlc.options(**options):
-        assert pairs.matrix_numbers(with_them) == numbers
+        assert pairs.matrix_numbers(with_them, [HALVES]) == numbers
     monkeypatch.setattr(pairs, "two_sums", lambda: False)
     with mlc.options(**options):
-        assert pairs.matrix_numbers(with_them) == numbers - {dt.bf16}
-        assert not pairs.matrix_numbers(get_target("golden-v3")) and not pairs.matrix_numbers(replace(with_them, requires=()))
+        assert pairs.matrix_numbers(with_them, [HALVES]) == numbers - {dt.bf16}
+        assert not pairs.matrix_numbers(get_target("golden-v3"), [HALVES]) and not pairs.matrix_numbers(replace(with_them, requires=()), [HALVES])
+
+
+@pytest.mark.skipif(not NATIVE.matrix_parts, reason="this CPU has no such registers")
+def test_programs_without_such_a_product_do_not_try_them(monkeypatch):
+    """Trying them loads LLVM, which programs of library functions do without."""
+    monkeypatch.setattr(pairs, "two_sums", lambda: pytest.fail("asked"))
+    for specs in (("bf16[8,8]", "bf16[8,8]"), ("f32[64,64]", "f32[64,64]"), ("i8[64,256]", "i8[256,64]")):
+        with mlc.options(cache=False):
+            mlc.jit(lambda a, b: a @ b).lower(*map(mlc.spec, specs)).compile()
 
 
 @pytest.mark.skipif("bf16" not in NATIVE.matrix_parts, reason="this CPU has no such registers")

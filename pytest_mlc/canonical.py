@@ -23,20 +23,19 @@ from mlc.ops.base import CONTRACTION, ELEMENTWISE
 Call = Callable[[Node, Sequence[np.ndarray], dict, tuple[int, ...]], np.ndarray]
 
 FLAT = 4096
-ROWS, COLUMNS = 64, (64, 4096)
+# Rows by columns.
+ROWS = ((64, 64), (64, 4096), (4, 1 << 17))
 # For at most so many terms, blocks of so many rows and columns.
 BLOCKS = ((64, 64), (512, 64), (4096, 16))
 BATCH = 8
 # More calls than this cost more than compiling for the very shape.
-MOST_CALLS = 64
-
-
-def _up(size: int, sizes: Sequence[int]) -> int | None:
-    return next((s for s in sizes if size <= s), None)
+MOST_CALLS = 96
 
 
 def run(node: Node, operands: Sequence[np.ndarray], call: Call) -> np.ndarray | None:
     """The node's value through a canonical shape, or None when the op has none or is too large."""
+    if node.type.size == 0:
+        return np.empty(node.type.shape, node.type.dtype.numpy)
     if node.op.fusion == ELEMENTWISE:
         return _flat(node, operands, call)
     if node.op.reduce is not None and set(node.attrs) == {"axes"}:
@@ -70,18 +69,18 @@ def _rows(node: Node, operands: Sequence[np.ndarray], call: Call) -> np.ndarray 
     (x,), axes = operands, node.attrs["axes"]
     kept = [a for a in range(x.ndim) if a not in axes]
     rows, columns = math.prod(x.shape[a] for a in kept), math.prod(x.shape[a] for a in axes)
-    wide = _up(columns, COLUMNS)
-    if not columns or wide is None or rows > ROWS * MOST_CALLS:
+    many, wide = next((shape for shape in ROWS if columns <= shape[1]), (0, 0))
+    if not columns or rows > many * MOST_CALLS:
         return None
     if node.op.typed and wide - 1 > node.type.dtype.max:
         return None  # a position among the padding must not wrap
     found = np.empty(rows, node.type.dtype.numpy)
     flat, identity = np.transpose(x, [*kept, *axes]).reshape(rows, columns), _identity(node, as_dtype(x.dtype))
-    for begin in range(0, rows, ROWS):
-        end = min(rows, begin + ROWS)
-        full = np.full((ROWS, wide), identity, x.dtype)
+    for begin in range(0, rows, many):
+        end = min(rows, begin + many)
+        full = np.full((many, wide), identity, x.dtype)
         full[:end - begin, :columns] = flat[begin:end]
-        found[begin:end] = call(node, [full], {"axes": (1,)}, (ROWS,))[:end - begin]
+        found[begin:end] = call(node, [full], {"axes": (1,)}, (many,))[:end - begin]
     return found.reshape(node.type.shape)
 
 

@@ -156,6 +156,10 @@ class Child:
         self._buffer += data
         return bool(data)
 
+    def answered(self) -> bool:
+        """Whether something can be read: an answer that has begun, or the end of the process."""
+        return bool(self._buffer) or bool(select.select([self.process.stdout.fileno()], [], [], 0)[0])
+
     def ask(self, request: object, timeout: float) -> object:
         """Send one request and wait for its answer."""
         self.send(request)

@@ -28,7 +28,8 @@ from pytest_mlc.settings import Settings
 from pytest_mlc.stream import Fresh, Stream
 from pytest_mlc.tally import Failure, Tally
 
-AHEAD = 8
+# So many cases are on their way at most: enough for the other children while JAX starts and loads what it keeps.
+AHEAD = 64
 REFERENCE_TIMEOUT = 60.0
 # A child with more bytes than this starts anew; how often that is looked at, in cases.
 MOST_MEMORY, BLOAT_EVERY = 3 << 30, 64
@@ -116,13 +117,13 @@ class Campaign:
         stream, flying = Stream(self.settings), deque()
         mlc, jax = [Pipeline(compiler, TIMEOUT) for compiler in self.compilers], Pipeline(self.reference, REFERENCE_TIMEOUT)
         for service in (self.reference, *self.compilers):
-            service.start()
+            service.launch()
         self.journal = self._new_journal()
         number = 0
         try:
             while True:
                 bloated = number % BLOAT_EVERY == 0 and self._bloated()
-                while not bloated and len(flying) < AHEAD and self._wants_more(number, time.monotonic() - begun):
+                while not bloated and len(flying) < AHEAD and self._wants_more(number, len(flying)):
                     sent = self._launch(stream.case(number), mlc[number % len(mlc)], jax)
                     number += 1
                     if sent is not None:
@@ -143,10 +144,14 @@ class Campaign:
         """A child that holds too much memory (XLA keeps about 2 MB for each thing it compiled) and is to start anew."""
         return next((s for s in (self.reference, *self.compilers) if s.child.resident_bytes() > MOST_MEMORY), None)
 
-    def _wants_more(self, number: int, seconds: float) -> bool:
+    def _wants_more(self, number: int, flying: int) -> bool:
         if len(self.failing) >= (1 if self.settings.stop else MOST_FAILING):
             return False
-        return number < self.settings.share if self.settings.share is not None else seconds < self.settings.seconds
+        if self.settings.share is not None:
+            return number < self.settings.share
+        seconds = time.monotonic() - self.begun
+        # Those on their way take their time, too, at the pace of the others so far.
+        return seconds * (1 + flying / max(number - flying, AHEAD)) < self.settings.seconds
 
     def _launch(self, fresh: Fresh, mlc: Pipeline, jax: Pipeline) -> Flying | None:
         """Verify, journal and send a fresh case; None when the verifier refuses it."""

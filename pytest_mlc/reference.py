@@ -25,7 +25,7 @@ from mlc.graph.graph import Graph, Node
 from mlc.graph.interpreter import apply_node
 from pytest_mlc import canonical
 from pytest_mlc.banks import Banks
-from pytest_mlc.child import Child, ChildError
+from pytest_mlc.child import ChildError
 from pytest_mlc.service import Service, read_graph, run_request
 
 # Measured on jaxlib 0.10.2: without these passes JAX gets 14 of 18 known wrong answers right, and compiles faster.
@@ -177,7 +177,7 @@ class _Eager:
     def call(self, node: Node, operands: Sequence[np.ndarray], attrs: dict, shape: Sequence[int]) -> np.ndarray:
         self.by_jax += 1
         # Whole arrays: of one that is broadcast, JAX compiles the broadcast.
-        arrays = [self.jnp.asarray(np.ascontiguousarray(o).reshape(o.shape)) for o in operands]
+        arrays = [self.jax.device_put(np.ascontiguousarray(o).reshape(o.shape)) for o in operands]
         return np.asarray(node.op.jax(self.jnp, self.lax, *arrays, **_typed(node, attrs, shape)))
 
 
@@ -211,22 +211,21 @@ class Reference(Service):
         super().__init__("jax")
         self.flags: tuple[str, ...] = STRICT_FLAGS
 
+    def launch(self) -> None:
+        if not self.running:
+            flags = " ".join((os.environ.get("XLA_FLAGS", ""), *self.flags)).strip()
+            self.child.environment = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1", "XLA_FLAGS": flags, **kept_programs()}
+            super().launch()
+
     def start(self) -> None:
         """Start the child; with fewer flags if this jaxlib aborts on them. Raises ChildError when JAX can't start."""
-        if self.running:
-            return
-        inherited = os.environ.get("XLA_FLAGS", "")
-        for count in sorted({len(self.flags), min(len(self.flags), 2), 0}, reverse=True):
-            flags = " ".join((inherited, *self.flags[:count])).strip()
-            self.child = Child("jax", {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1", "XLA_FLAGS": flags, **kept_programs()})
+        while True:
             try:
-                self.greet()
+                return super().start()
             except ChildError:
-                if count == 0 or self.greeting.get("error"):
+                if not self.flags or self.greeting.get("error"):
                     raise
-                continue
-            self.flags = self.flags[:count]
-            return
+                self.flags = self.flags[:2 if len(self.flags) > 2 else 0]
 
 
 _shared: Reference | None = None

@@ -35,20 +35,32 @@ class Service:
         self.child = Child(role, environment)
         self.greeting: dict[str, Any] = {}
 
+        self._greeted = 0
+
     @property
     def running(self) -> bool:
         return self.child.process is not None
 
-    def start(self) -> None:
-        """Start the process unless it runs. Raises ChildError when it dies or raises at its start."""
+    def launch(self) -> None:
+        """Start the process unless it runs, and don't wait until it is ready."""
         if not self.running:
-            self.greet()
+            self.child.send({"do": "ready"})
 
-    def greet(self) -> None:
-        self.greeting = self.child.ask({"do": "ready"}, START_TIMEOUT)
+    def ready(self) -> bool:
+        """Whether requests can be sent without waiting; what does not run is launched."""
+        self.launch()
+        return self._greeted == self.child.starts or self.child.answered()
+
+    def start(self) -> None:
+        """Start the process unless it runs, and wait until it is ready. Raises ChildError when it dies or raises at its start."""
+        self.launch()
+        if self._greeted == self.child.starts:
+            return
+        self.greeting = self.child.receive(START_TIMEOUT)
         if "error" in self.greeting:
             self.child.stop()
             raise ChildError("crash", f"{self.role} cannot start: {self.greeting['error']}: {self.greeting['message']}", self.greeting["traceback"])
+        self._greeted = self.child.starts
 
     def send(self, request: dict[str, Any]) -> None:
         """Queue a request. Raises ChildError."""
@@ -69,36 +81,44 @@ class Service:
 
 
 class Pipeline:
-    """Requests in a row to one service. When the child dies, the oldest unanswered request is to blame; the rest are sent again."""
+    """Requests in a row to one service. When the child dies, the oldest unanswered request is to blame; the rest are sent again.
+
+    While the child is starting, requests wait here, and whoever submits them does not.
+    """
 
     def __init__(self, service: Service, timeout: float):
         self.service, self.timeout = service, timeout
-        self.pending: deque[dict[str, Any]] = deque()
+        self.waiting: deque[dict[str, Any]] = deque()
+        self.sent: deque[dict[str, Any]] = deque()
         self.dead: ChildError | None = None
 
     def submit(self, request: dict[str, Any]) -> None:
-        self.pending.append(request)
-        self._send(request)
+        self.waiting.append(request)
+        if self.dead is None and self.service.ready():
+            self._send()
 
-    def _send(self, request: dict[str, Any]) -> None:
-        if self.dead is None:
-            try:
-                self.service.send(request)
-            except ChildError as error:
-                self.dead = error
+    def _send(self) -> None:
+        try:
+            while self.waiting and self.dead is None:
+                self.sent.append(self.waiting.popleft())
+                self.service.send(self.sent[-1])
+        except ChildError as error:
+            self.dead = error
 
     def next(self) -> dict[str, Any] | ChildError:
         """The answer to the oldest request, or how the child died on it."""
-        error = self.dead
-        if error is None:
+        self._send()
+        if self.dead is None:
             try:
                 answer = self.service.receive(self.timeout)
-                self.pending.popleft()
+                self.sent.popleft()
                 return answer
             except ChildError as found:
-                error = found
-        self.pending.popleft()
-        self.dead = None
-        for request in self.pending:
-            self._send(request)
+                self.dead = found
+        error, self.dead = self.dead, None
+        self.sent.popleft()
+        self.waiting.extendleft(reversed(self.sent))
+        self.sent.clear()
+        if self.waiting and self.service.ready():
+            self._send()
         return error

@@ -10,15 +10,19 @@ import pytest
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
-# Set before anything is collected, because some modules compile while they are imported. Workers of xdist inherit the folder and share it.
-_own_cache = None
-if "PYTEST_XDIST_WORKER" not in os.environ:
-    _own_cache = os.environ["MLC_CACHE_DIR"] = tempfile.mkdtemp(prefix="mlc-tests-")
+_own_cache = pytest.StashKey[str]()
 
 
-def pytest_unconfigure():
-    if _own_cache is not None:
-        shutil.rmtree(_own_cache, ignore_errors=True)
+def pytest_configure(config):
+    """Before anything is collected, because some modules compile while they are imported. Workers of xdist inherit the folder and share it.
+    A campaign has a cache of its own already, and keeps what JAX compiled for the next one in the user's."""
+    if "PYTEST_XDIST_WORKER" not in os.environ and not config.getoption("--mlc-fuzz"):
+        config.stash[_own_cache] = os.environ["MLC_CACHE_DIR"] = tempfile.mkdtemp(prefix="mlc-tests-")
+
+
+def pytest_unconfigure(config):
+    if _own_cache in config.stash:
+        shutil.rmtree(config.stash[_own_cache], ignore_errors=True)
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ import ctypes, os, sys, time
 def serve(request):
     do = request["do"]
     if do == "ready":
+        while os.path.exists(os.environ.get("WAIT_WHILE", "")):
+            time.sleep(0.01)
         yield {"pid": os.getpid()}
     elif do == "echo":
         print("noise on standard output")
@@ -77,6 +79,30 @@ def test_large_messages_queued_both_ways_do_not_block(service):
     assert [pipeline.next()[0] for _ in range(6)] == list(range(6))
 
 
+def test_requests_wait_while_a_child_starts_and_who_submits_them_does_not(service, tmp_path):
+    door = tmp_path / "door"
+    door.touch()
+    service.child.environment["WAIT_WHILE"] = str(door)
+    pipeline = Pipeline(service, 30)
+    for k in range(3):
+        pipeline.submit({"do": "echo", "value": k})
+    assert not service.ready() and len(pipeline.waiting) == 3
+    door.unlink()
+    assert [pipeline.next() for _ in range(3)] == [0, 1, 2] and service.child.starts == 1 and service.greeting["pid"] == service.child.process.pid
+
+
+def test_a_child_that_dies_as_it_starts_is_told_at_the_oldest_request_and_tried_again(service):
+    pipeline = Pipeline(service, 30)
+    command, service.child.command = service.child.command, [sys.executable, "-c", "import sys; sys.exit(4)"]
+    for k in range(2):
+        pipeline.submit({"do": "echo", "value": k})
+    died = pipeline.next()
+    assert isinstance(died, ChildError) and died.detail == "exit code 4"
+    service.stop()
+    service.child.command = command
+    assert pipeline.next() == 1
+
+
 def test_in_a_pipeline_only_the_culprit_is_lost(service):
     pipeline = Pipeline(service, 30)
     for request in ({"do": "echo", "value": 1}, {"do": "exit"}, {"do": "echo", "value": 2}, {"do": "crash"}, {"do": "echo", "value": 3}):
@@ -88,6 +114,7 @@ def test_in_a_pipeline_only_the_culprit_is_lost(service):
 
 def test_answers_given_before_a_death_are_not_lost(service):
     """The child is dead before the next request is sent, and its answers lie unread in the pipe."""
+    service.start()
     pipeline = Pipeline(service, 30)
     for request in ({"do": "echo", "value": 1}, {"do": "echo", "value": 2}, {"do": "exit"}):
         pipeline.submit(request)

@@ -95,6 +95,16 @@ def test_tests_of_configured_paths_are_deselected_without_being_imported(project
     assert "2 deselected" in project("--mlc-fuzz-budget", "2", "suite") and (project.path / "imported").exists()
 
 
+def test_a_campaign_of_this_repository_keeps_what_jax_compiled(tmp_path):
+    """The tests' own cache, gone when they end, is not for campaigns: they would compile all of it each time."""
+    environment = {**{k: v for k, v in os.environ.items() if k not in ("MLC_CACHE_DIR", "PYTEST_XDIST_WORKER")}, "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--mlc-fuzz", "--mlc-fuzz-budget", "4", "--mlc-fuzz-ops", "add,exp"]
+    root = os.path.join(os.path.dirname(__file__), "..", "..")
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout
+    assert list(tmp_path.glob("mlc/fuzz-reference-*/*-cache"))
+
+
 def test_a_campaign_reports_what_it_did_and_deselects_other_tests(project):
     text = project("--mlc-fuzz-budget", "25", "--mlc-fuzz-report", "report", "-W", "error")
     assert "1 deselected" in text and "seed 5" in text and "25 cases" in text

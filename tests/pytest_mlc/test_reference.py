@@ -87,6 +87,23 @@ def test_canonical_shapes_give_the_same_values():
     assert taken > 300
 
 
+@pytest.mark.parametrize("op, dtype, shape, axes", [("reduce_sum", "i64", (3, 5000), (1,)), ("reduce_max", "f32", (70001,), (0,)),
+    ("reduce_and", "bool", (2, 3, 4099), (0, 2)), ("argmax", "i64", (5, 6177), (1,)), ("reduce_sum", "i16", (5000, 3), (1,)),
+    ("reduce_min", "u8", (3, 0), (0,))])
+def test_long_rows_many_rows_and_empty_results_need_no_program_of_their_own(op, dtype, shape, axes):
+    def call(node, operands, attrs, shape):
+        calls.append((operands[0].shape, shape))
+        return np.asarray(node.op.numpy(*operands, **attrs, **({"shape": shape, "dtype": node.type.dtype.numpy} if node.op.typed else {})))
+    calls: list = []
+    kind, result = ("i64" if dtype == "bool" else dtype), ",".join(str(n) for a, n in enumerate(shape) if a not in axes)
+    text = (f"graph @main(%x: {dtype}[{','.join(map(str, shape))}]) -> {dtype}[{result}] {{\n"
+            f"  %0 = {op} %x {{axes=[{','.join(map(str, axes))}]}} : {dtype}[{result}]\n  return %0\n}}")
+    x = np.random.default_rng(0).integers(0, 100, shape).astype(dt.parse_dtype(kind).numpy).astype(dt.parse_dtype(dtype).numpy)
+    node = parse_graph(text).nodes[-1]
+    assert np.array_equal(canonical.run(node, [x], call), apply_node(node, [x]))
+    assert {c for c in calls} <= {((rows, columns), (rows,)) for rows, columns in canonical.ROWS} and bool(calls) == bool(node.type.size)
+
+
 def test_jax_and_the_referee_agree_on_generated_graphs():
     """Apart from what is known of JAX: integer powers with large exponents, and log1p in f64."""
     from mlc.graph import evaluate

@@ -142,6 +142,17 @@ def test_importing_mlc_brings_neither_jax_nor_pytest_nor_the_compiler(bytecode):
     assert found.stdout.strip() == "[]", found.stdout + found.stderr
 
 
+def test_ml_dtypes_is_loaded_for_what_has_a_bfloat16_and_for_nothing_else():
+    """Importing its version 0.7 takes a second."""
+    code = ("import sys, numpy as np, mlc, mlc.numpy as mnp\n"
+            "mlc.jit(lambda x: mnp.tanh(x @ x).astype(mnp.float16))(np.ones((3, 3), np.float32)), mnp.finfo(mnp.float32)\n"
+            "before = 'ml_dtypes' in sys.modules\n"
+            "y = mlc.jit(lambda x: x.astype('bfloat16') + 1)(np.ones(3, np.float32))\n"
+            "print(before, y.dtype, mnp.bfloat16 is y.dtype.type, mnp.finfo(y.dtype).bits)")
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment("kept"))
+    assert found.stdout.strip() == "False bfloat16 True 16", found.stdout + found.stderr
+
+
 @pytest.mark.parametrize("bytecode", ["kept", "not kept"])
 def test_importing_mlc_is_quick(bytecode):
     """Processor time beside NumPy's (0.11 s on a slow machine), the least of some runs, because the machine may be busy."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 
-import ml_dtypes
 import numpy as np
 
 from mlc.core.errors import DtypeError
@@ -19,10 +18,19 @@ class DType:
 
     __slots__ = ("bits", "itemsize", "kind", "name", "numpy")
 
-    def __init__(self, name: str, kind: str, bits: int, numpy: object):
+    def __init__(self, name: str, kind: str, bits: int, numpy: object | None):
         self.name, self.kind, self.bits = name, kind, bits
-        self.numpy = np.dtype(numpy)
-        self.itemsize = self.numpy.itemsize
+        self.itemsize = bits // 8
+        if numpy is not None:
+            self.numpy = np.dtype(numpy)
+
+    def __getattr__(self, name: str):
+        """bfloat16's `numpy`, when it is first asked for: importing ml_dtypes 0.7 takes a second, and most programs have no bfloat16."""
+        if name != "numpy":
+            raise AttributeError(f"DType has no attribute {name!r}")
+        import ml_dtypes
+        self.numpy = np.dtype(ml_dtypes.bfloat16)
+        return self.numpy
 
     def __repr__(self) -> str:
         return self.name
@@ -63,7 +71,7 @@ bool_ = DType("bool", "b", 8, np.bool_)
 i8, i16, i32, i64 = (DType(f"i{b}", "i", b, f"int{b}") for b in (8, 16, 32, 64))
 u8, u16, u32, u64 = (DType(f"u{b}", "u", b, f"uint{b}") for b in (8, 16, 32, 64))
 f16 = DType("f16", "f", 16, np.float16)
-bf16 = DType("bf16", "f", 16, ml_dtypes.bfloat16)
+bf16 = DType("bf16", "f", 16, None)
 f32 = DType("f32", "f", 32, np.float32)
 f64 = DType("f64", "f", 64, np.float64)
 
@@ -81,7 +89,7 @@ MIN_EXPONENT = {f16: -14, bf16: -126, f32: -126, f64: -1022}
 MAX_EXPONENT = {f16: 15, bf16: 127, f32: 127, f64: 1023}
 
 _BY_NAME = {d.name: d for d in ALL}
-_BY_NUMPY = {d.numpy: d for d in ALL}
+_BY_NUMPY = {d.numpy: d for d in ALL if d is not bf16}
 _UINT = {8: u8, 16: u16, 32: u32, 64: u64}
 _SINT = {8: i8, 16: i16, 32: i32, 64: i64}
 
@@ -111,8 +119,12 @@ def as_dtype(value: object) -> DType:
     if isinstance(value, str) and value in _BY_NAME:
         return _BY_NAME[value]
     try:
-        found = np.dtype(ml_dtypes.bfloat16 if value == "bfloat16" else value)
-        return _BY_NUMPY[found.newbyteorder("=")]
+        if value == "bfloat16":
+            return bf16
+        found = np.dtype(value).newbyteorder("=")
+        if found not in _BY_NUMPY and found.name == "bfloat16" and found == bf16.numpy:
+            _BY_NUMPY[found] = bf16
+        return _BY_NUMPY[found]
     except (KeyError, TypeError):
         raise DtypeError(f"dtype {value!r} is not supported; mlc has {', '.join(_BY_NAME)}") from None
 

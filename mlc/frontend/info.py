@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 
 from mlc.core import dtype as dt
@@ -69,6 +68,9 @@ def finfo(type, /):
     found = as_dtype(type.dtype if isinstance(type, Array) else type)
     if not found.is_float:
         raise DtypeError(f"finfo: {found} is not a floating dtype")
+    if found is not dt.bf16:
+        return np.finfo(found.numpy)
+    import ml_dtypes
     return ml_dtypes.finfo(found.numpy)
 
 

@@ -7,7 +7,6 @@ or tracers they hand over to `jax.numpy`, so that one function can be captured b
 from __future__ import annotations
 
 import numpy as _np
-from ml_dtypes import bfloat16
 from numpy import e, euler_gamma, float16, float32, float64, inf, int8, int16, int32, int64, nan, newaxis, pi, uint8, uint16, uint32, uint64
 
 from mlc.frontend import einsum as _einsum  # noqa: F401  registers itself
@@ -32,6 +31,19 @@ bool = bool_ = _np.bool_
 globals().update(_NUMPY)
 
 from mlc.numpy import linalg  # noqa: E402
+
+
+def __getattr__(name: str):
+    if name != "bfloat16":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ml_dtypes import bfloat16  # when it is first asked for, see `mlc.core.dtype`
+    globals()[name] = bfloat16
+    return bfloat16
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "__array_api_version__", "__array_namespace_info__", "bfloat16", "bool", "bool_", "can_cast", "dtype", "e", "euler_gamma", "finfo", "float16",

@@ -21,10 +21,11 @@ from mlc.kernel.tiling import paths as contraction_paths
 from mlc.kernel.words import EXPONENTS
 from pytest_mlc.child import ChildError
 from pytest_mlc.service import Service, read_graph, run_request
+from pytest_mlc.settings import timeout
 from pytest_mlc.variants import SAID, VARIANTS, affordable, same_bits
 
 # Seconds that compiling and running one case may take.
-TIMEOUT = float(os.environ.get("MLC_FUZZ_TIMEOUT", "30"))
+TIMEOUT = timeout()
 # The options that a case may be compiled under; a stored case keeps them among its facts.
 CARRIED = ("check", "target", "disable_passes", "fork_us", "stream_kb", "bf16_pairs", "matrix")
 SHARED_MEMORY = "/dev/shm"

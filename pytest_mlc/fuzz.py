@@ -30,6 +30,8 @@ from pytest_mlc.tally import Failure, Tally
 
 # So many cases are on their way at most: enough for the other children while JAX starts and loads what it keeps.
 AHEAD = 64
+# No case takes less than so many seconds.
+LEAST_PACE = 0.03
 REFERENCE_TIMEOUT = 60.0
 # A child with more bytes than this starts anew; how often that is looked at, in cases.
 MOST_MEMORY, BLOAT_EVERY = 3 << 30, 64
@@ -118,6 +120,8 @@ class Campaign:
         mlc, jax = [Pipeline(compiler, TIMEOUT) for compiler in self.compilers], Pipeline(self.reference, REFERENCE_TIMEOUT)
         for service in (self.reference, *self.compilers):
             service.launch()
+        for compiler in self.compilers:
+            compiler.start()  # JAX takes longer, see AHEAD
         self.journal = self._new_journal()
         number = 0
         try:
@@ -151,7 +155,7 @@ class Campaign:
             return number < self.settings.share
         seconds = time.monotonic() - self.begun
         # Those on their way take their time, too, at the pace of the others so far.
-        return seconds * (1 + flying / max(number - flying, AHEAD)) < self.settings.seconds
+        return seconds + flying * max(LEAST_PACE, seconds / max(number - flying, AHEAD)) < self.settings.seconds
 
     def _launch(self, fresh: Fresh, mlc: Pipeline, jax: Pipeline) -> Flying | None:
         """Verify, journal and send a fresh case; None when the verifier refuses it."""

@@ -222,8 +222,8 @@ class Reference(Service):
         while True:
             try:
                 return super().start()
-            except ChildError:
-                if not self.flags or self.greeting.get("error"):
+            except ChildError as error:
+                if not self.flags or "XLA_FLAGS" not in error.log:  # what XLA says of flags that it does not know
                     raise
                 self.flags = self.flags[:2 if len(self.flags) > 2 else 0]
 

@@ -60,6 +60,7 @@ def _settings(config: pytest.Config):
         seconds, graphs = made.parse_budget(config.getoption("--mlc-fuzz-budget"))
         ops, dtypes = made.parse_ops(config.getoption("--mlc-fuzz-ops")), made.parse_dtypes(config.getoption("--mlc-fuzz-dtypes"))
         made.require_pairs(ops, dtypes)
+        made.timeout()
         replay, report = folder("--mlc-fuzz-replay", None), folder("--mlc-fuzz-report", None)
         corpus = folder("--mlc-fuzz-corpus", made.DEFAULT_CORPUS)
         made.require_case(replay)
@@ -99,6 +100,9 @@ class FuzzItem(pytest.Item):
     def repr_failure(self, excinfo, style=None):
         if excinfo.errisinstance(FuzzFailure):
             return str(excinfo.value)
+        from pytest_mlc.child import ChildError
+        if excinfo.errisinstance(ChildError):  # a child that cannot even start
+            return f"mlc-fuzz: {excinfo.value}\n{excinfo.value.log}"
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self):

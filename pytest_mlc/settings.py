@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from dataclasses import dataclass, field
@@ -13,6 +14,18 @@ DEFAULT_CORPUS = "tests/mlc_corpus"
 
 class SettingError(Exception):
     """An option's value that cannot be used; the message names the option and says what it takes."""
+
+
+def timeout() -> float:
+    """Seconds after which a case counts as hanging (MLC_FUZZ_TIMEOUT; 30). Raises SettingError."""
+    text = os.environ.get("MLC_FUZZ_TIMEOUT", "30")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise SettingError(f"MLC_FUZZ_TIMEOUT={text!r} is no number of seconds; 30 is the default")
+    return seconds
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from mlc.frontend.promotion import kind_of
 
 __array_api_version__ = "2024.12"
 dtype = np.dtype
+_PYTHON = {int: (dt.i64, True), float: (dt.f64, True), bool: (dt.bool_, False)}
 
 
 def _kind(value: object) -> tuple[dt.DType, bool]:
@@ -19,8 +20,8 @@ def _kind(value: object) -> tuple[dt.DType, bool]:
     found = kind_of(value)
     if found is not None:
         return found
-    if value in (int, float, bool):
-        return {int: (dt.i64, True), float: (dt.f64, True), bool: (dt.bool_, False)}[value]
+    if isinstance(value, type) and value in _PYTHON:
+        return _PYTHON[value]
     return as_dtype(value), False
 
 
@@ -45,22 +46,29 @@ _CLASSES = {
 }
 
 
+# NumPy's classes of scalars, and those of dtypes that mlc does not have.
+_OTHERS = frozenset({np.generic, *np.ScalarType, *np.float64.__mro__, *np.int64.__mro__, *np.uint8.__mro__, *np.complex64.__mro__}) - {
+    int, float, bool, complex, str, bytes, object, memoryview, *(d.numpy.type for d in dt.ALL if d is not dt.bf16)}
+
+
 def isdtype(dtype, kind) -> bool:
     """Whether a dtype is one of a class ("integral", "real floating", ...), equals a dtype, or either of several."""
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
     if isinstance(kind, str) and kind in _CLASSES:
         return as_dtype(dtype).kind in _CLASSES[kind]
-    if isinstance(kind, str) and kind not in dt._BY_NAME:
-        raise DtypeError(f"isdtype: {kind!r} is not a class of dtypes; known: {', '.join(_CLASSES)}")
-    return as_dtype(dtype) is as_dtype(kind)
+    try:
+        wanted = as_dtype(kind)
+    except DtypeError:
+        raise DtypeError(f"isdtype: {kind!r} is neither a dtype nor a class of dtypes; known: {', '.join(_CLASSES)}") from None
+    return as_dtype(dtype) is wanted
 
 
 def issubdtype(a, b) -> bool:
     """`np.issubdtype` that counts bfloat16 among the floats."""
-    a = as_dtype(a) if not (isinstance(a, type) and issubclass(a, np.generic) and a.__module__ == "numpy" and a not in dt._BY_NUMPY) else a
-    source = np.dtype(np.float16) if a is dt.bf16 and b in (np.floating, np.inexact, np.number, np.generic) else getattr(a, "numpy", a)
-    return bool(np.issubdtype(source, b))
+    a, b = (kind if isinstance(kind, type) and kind in _OTHERS else as_dtype(kind) for kind in (a, b))
+    source = np.dtype(np.float16) if a is dt.bf16 and b is not dt.bf16 else getattr(a, "numpy", a)
+    return bool(np.issubdtype(source, getattr(b, "numpy", b))) and (a is not dt.bf16 or b is not dt.f16)
 
 
 def finfo(type, /):

@@ -126,3 +126,16 @@ def test_dtype_queries():
     assert n.issubdtype(ml_dtypes.bfloat16, np.floating) and n.issubdtype(np.int8, np.integer) and not n.issubdtype(np.int8, np.floating)
     assert n.finfo(ml_dtypes.bfloat16).bits == 16 and n.finfo("float32").eps == 2.0 ** -23 and n.iinfo(np.int8).max == 127
     assert mlc.jit(lambda x: x.astype(n.result_type(x, 1.5)))(np.ones(2, np.float16)).dtype == np.float16
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_dtype_queries_take_dtypes_as_scalar_types_objects_and_names(name):
+    n, scalar = mlc.numpy, DTYPES[name]
+    for given in (scalar, np.dtype(scalar), np.dtype(scalar).name, name):
+        assert n.result_type(given, np.int8) == n.promote_types(given, np.int8) == jnp.promote_types(scalar, np.int8)
+        assert n.can_cast(given, given) and n.isdtype(scalar, given) and not n.isdtype(np.int16 if name != "i16" else np.int8, given)
+        assert n.issubdtype(given, scalar) and n.issubdtype(scalar, given)
+        for kind in (np.floating, np.integer, np.signedinteger, np.number, np.generic, np.complex64):
+            assert n.issubdtype(given, kind) == jnp.issubdtype(scalar, kind), (given, kind)
+    with pytest.raises(mlc.errors.DtypeError, match="neither a dtype nor a class"):
+        n.isdtype(scalar, "floating points")

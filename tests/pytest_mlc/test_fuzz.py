@@ -248,6 +248,19 @@ def test_bad_values_are_usage_errors(project, pytester, args, says):
     assert result.ret == pytest.ExitCode.USAGE_ERROR and says in result.stderr.str()
 
 
+def test_a_time_limit_that_is_none_is_a_usage_error(project, pytester, monkeypatch):
+    monkeypatch.setenv("MLC_FUZZ_TIMEOUT", "soon")
+    result = pytester.runpytest_subprocess("--mlc-fuzz", timeout=60)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR and "MLC_FUZZ_TIMEOUT='soon' is no number of seconds" in result.stderr.str()
+
+
+def test_what_cannot_be_preloaded_ends_the_campaign_and_is_no_fault_of_mlc(project, monkeypatch):
+    monkeypatch.setenv("MLC_FUZZ_PRELOAD", "no_such_module:f")
+    text = project("--mlc-fuzz-budget", "4", status=1)
+    assert "mlc cannot start: ModuleNotFoundError: No module named 'no_such_module'" in text and "0 distinct failures" in text
+    assert not list(project.path.glob("tests/mlc_corpus/*"))
+
+
 def _without_jax(pytester, *args):
     """Pytest where `jax` cannot be found."""
     (pytester.path / "hide.py").write_text(

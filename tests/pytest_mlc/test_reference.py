@@ -10,8 +10,9 @@ from mlc.core import dtype as dt
 from mlc.graph import parse_graph
 from mlc.graph.interpreter import apply_node
 from pytest_mlc import canonical
+from pytest_mlc.child import ChildError
 from pytest_mlc.oracle import judge
-from pytest_mlc.reference import Reference, kept_programs, render, run_jax
+from pytest_mlc.reference import STRICT_FLAGS, Reference, kept_programs, render, run_jax
 from pytest_mlc.service import run_request
 
 
@@ -36,6 +37,25 @@ def test_the_reference_is_kept_alive_and_comes_back_after_its_death():
     with pytest.raises(Exception, match=r"crash|signal 9"):
         run_jax(graph, [x])
     assert np.array_equal(run_jax(graph, [x])[0], -x)
+
+
+def test_a_child_killed_as_it_starts_keeps_the_flags_of_the_next():
+    """Without them JAX is wrong where it was right: they are for jaxlibs that do not know them to refuse, by name."""
+    reference = Reference()
+    try:
+        for _ in range(2):
+            reference.launch()
+            reference.child.process.kill()
+            with pytest.raises(ChildError, match="signal 9"):
+                reference.start()
+        reference.start()
+        assert reference.flags == STRICT_FLAGS
+        reference.stop()
+        reference.flags = (STRICT_FLAGS[0], STRICT_FLAGS[1], "--xla_cpu_of_another_version=true", STRICT_FLAGS[3])
+        reference.start()
+        assert reference.flags == STRICT_FLAGS[:2]
+    finally:
+        reference.stop()
 
 
 def test_what_jax_raises_is_told():

@@ -90,6 +90,7 @@ MAX_EXPONENT = {f16: 15, bf16: 127, f32: 127, f64: 1023}
 
 _BY_NAME = {d.name: d for d in ALL}
 _BY_NUMPY = {d.numpy: d for d in ALL if d is not bf16}
+_AMBIGUOUS = {"i8": "int", "u8": "uint"}
 _UINT = {8: u8, 16: u16, 32: u32, 64: u64}
 _SINT = {8: i8, 16: i16, 32: i32, 64: i64}
 
@@ -127,6 +128,15 @@ def as_dtype(value: object) -> DType:
         return _BY_NUMPY[found]
     except (KeyError, TypeError):
         raise DtypeError(f"dtype {value!r} is not supported; mlc has {', '.join(_BY_NAME)}") from None
+
+
+def asked_dtype(value: object) -> DType:
+    """`as_dtype` of what an array function is given, where NumPy's names are expected too. DtypeError also for "i8" and "u8", which are bytes by
+    mlc's names and eight bytes by NumPy's."""
+    if isinstance(value, str) and value in _AMBIGUOUS:
+        whole = _AMBIGUOUS[value]
+        raise DtypeError(f"dtype {value!r} has 8 bits by mlc's names and 8 bytes by NumPy's; write '{whole}8' or '{whole}64'")
+    return as_dtype(value)
 
 
 # --------------------------------------------------------------------------- promotion

@@ -8,7 +8,7 @@ import numpy as np
 
 from mlc.core import dtype as dt
 from mlc.core.dims import TensorType
-from mlc.core.dtype import DType, as_dtype
+from mlc.core.dtype import DType, asked_dtype
 from mlc.core.errors import DtypeError, ShapeError, TraceError
 from mlc.frontend.api import public
 from mlc.frontend.array import Array
@@ -19,7 +19,7 @@ from mlc.frontend.record import emit
 
 
 def dtype_or(dtype: object, default: DType) -> DType:
-    return default if dtype is None else as_dtype(dtype)
+    return default if dtype is None else asked_dtype(dtype)
 
 
 def shape_of(shape: object) -> tuple[int, ...]:
@@ -89,7 +89,7 @@ def _int_data(value: object, dtype: DType) -> np.ndarray:
 @public(aliases=("array",), creates=True)
 def asarray(a, dtype=None, order=None, *, copy=None, device=None):
     """An array of the value: scalars, nested lists, NumPy and foreign arrays, or arrays of mlc; Python scalars stay weak without `dtype`."""
-    wanted = None if dtype is None else as_dtype(dtype)
+    wanted = None if dtype is None else asked_dtype(dtype)
     if isinstance(a, (list, tuple)):
         return _from_nested(a, wanted)
     if isinstance(a, (bool, int, float)) and not isinstance(a, np.generic):
@@ -109,7 +109,7 @@ def asarray(a, dtype=None, order=None, *, copy=None, device=None):
 @public
 def astype(x, dtype, /, *, copy=True, device=None):
     """x in another dtype: float to integer truncates and saturates (NaN is 0), integers wrap."""
-    return convert(array_of(x), dt.f64 if dtype is None else as_dtype(dtype))
+    return convert(array_of(x), dt.f64 if dtype is None else asked_dtype(dtype))
 
 
 @public
@@ -147,7 +147,7 @@ def empty(shape, dtype=None, *, device=None):
 def full(shape, fill_value, dtype=None, *, device=None):
     """One value everywhere, in its own dtype unless `dtype` says otherwise."""
     shape = shape_of(shape)
-    found = as_array(fill_value, None if dtype is None else as_dtype(dtype))
+    found = as_array(fill_value, None if dtype is None else asked_dtype(dtype))
     if not found.type.shape and not isinstance(fill_value, (Array, np.ndarray)):
         return as_array(fill_value, found.type.dtype, found.weak, shape)
     return broadcast(found, shape)
@@ -180,7 +180,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None):
     given = [v for v in (start, stop, step) if v is not None]
     if any(isinstance(v, Array) for v in given):
         raise TraceError("the bounds of arange must be known when the function is recorded; make them static (static_argnums)")
-    wanted = as_dtype(dtype) if dtype is not None else result_kind([np.asarray(v) if isinstance(v, np.generic) else v for v in given])[0]
+    wanted = asked_dtype(dtype) if dtype is not None else result_kind([np.asarray(v) if isinstance(v, np.generic) else v for v in given])[0]
     begin, end = (0, start) if stop is None else (start, stop)
     size = max(0, math.ceil((end - begin) / (1 if step is None else step)))
     if step is None:
@@ -197,7 +197,7 @@ def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis
     num = num.__index__()
     if num < 0:
         raise ShapeError(f"number of samples, {num}, must not be negative")
-    wanted = None if dtype is None else as_dtype(dtype)
+    wanted = None if dtype is None else asked_dtype(dtype)
     working = dt.promote(kind_of(_plain(start)), kind_of(_plain(stop)))[0]
     working = working if working.is_float else dt.f64
     a, b = (as_array(v, working) for v in promote(start, stop))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mlc.core import dtype as dt
-from mlc.core.dtype import as_dtype
+from mlc.core.dtype import asked_dtype
 from mlc.core.errors import DtypeError
 from mlc.frontend.array import Array
 from mlc.frontend.promotion import kind_of
@@ -22,7 +22,7 @@ def _kind(value: object) -> tuple[dt.DType, bool]:
         return found
     if isinstance(value, type) and value in _PYTHON:
         return _PYTHON[value]
-    return as_dtype(value), False
+    return asked_dtype(value), False
 
 
 def result_type(*arrays_and_dtypes) -> np.dtype:
@@ -37,7 +37,7 @@ def promote_types(a, b) -> np.dtype:
 
 def can_cast(from_, to, /) -> bool:
     """Whether promotion with `to` gives `to`."""
-    source, target = _kind(from_)[0], as_dtype(to)
+    source, target = _kind(from_)[0], asked_dtype(to)
     return dt.promote_types(source, target) is target
 
 
@@ -56,24 +56,24 @@ def isdtype(dtype, kind) -> bool:
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
     if isinstance(kind, str) and kind in _CLASSES:
-        return as_dtype(dtype).kind in _CLASSES[kind]
+        return asked_dtype(dtype).kind in _CLASSES[kind]
     try:
-        wanted = as_dtype(kind)
+        wanted = asked_dtype(kind)
     except DtypeError:
         raise DtypeError(f"isdtype: {kind!r} is neither a dtype nor a class of dtypes; known: {', '.join(_CLASSES)}") from None
-    return as_dtype(dtype) is wanted
+    return asked_dtype(dtype) is wanted
 
 
 def issubdtype(a, b) -> bool:
     """`np.issubdtype` that counts bfloat16 among the floats."""
-    a, b = (kind if isinstance(kind, type) and kind in _OTHERS else as_dtype(kind) for kind in (a, b))
+    a, b = (kind if isinstance(kind, type) and kind in _OTHERS else asked_dtype(kind) for kind in (a, b))
     source = np.dtype(np.float16) if a is dt.bf16 and b is not dt.bf16 else getattr(a, "numpy", a)
     return bool(np.issubdtype(source, getattr(b, "numpy", b))) and (a is not dt.bf16 or b is not dt.f16)
 
 
 def finfo(type, /):
     """Limits of a floating dtype."""
-    found = as_dtype(type.dtype if isinstance(type, Array) else type)
+    found = asked_dtype(type.dtype if isinstance(type, Array) else type)
     if not found.is_float:
         raise DtypeError(f"finfo: {found} is not a floating dtype")
     if found is not dt.bf16:
@@ -84,7 +84,7 @@ def finfo(type, /):
 
 def iinfo(type, /):
     """Limits of an integer dtype."""
-    found = as_dtype(type.dtype if isinstance(type, Array) else type)
+    found = asked_dtype(type.dtype if isinstance(type, Array) else type)
     if not found.is_int:
         raise DtypeError(f"iinfo: {found} is not an integer dtype")
     return np.iinfo(found.numpy)

@@ -6,7 +6,7 @@ import math
 
 from mlc.core import dtype as dt
 from mlc.core.dims import TensorType, broadcast_shapes, normalize_axes, normalize_axis
-from mlc.core.dtype import as_dtype
+from mlc.core.dtype import asked_dtype
 from mlc.core.errors import ShapeError, UnsupportedError
 from mlc.frontend.api import public
 from mlc.frontend.array import Array
@@ -37,7 +37,7 @@ def dot_general(x: Array, y: Array, contract: tuple, batch: tuple = ((), ()), pr
     shape = [x.type.shape[i] for i in batch[0]] + free
     weak = x.weak and y.weak
     own = x.type.dtype
-    wanted = own if preferred is None else as_dtype(preferred)
+    wanted = own if preferred is None else asked_dtype(preferred)
     if own.kind == "b":
         # There is no dot of bools: count in int32, and some count is nonzero exactly when some product was true.
         counts = dot_general(convert(x, dt.i32), convert(y, dt.i32), contract, batch)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from mlc.core.dims import normalize_axis
-from mlc.core.dtype import as_dtype, f64
+from mlc.core.dtype import asked_dtype, f64
 from mlc.core.errors import DtypeError, ShapeError
 from mlc.frontend import methods as _methods  # noqa: F401  gives arrays their operators
 from mlc.frontend.api import NN
@@ -276,7 +276,7 @@ def one_hot(x, num_classes, *, dtype=None, axis=-1):
     left = expand_dims(x, at)
     shape = (*x.type.shape[:at], size, *x.type.shape[at:])
     line = iota(tuple(size if i == at else 1 for i in range(x.ndim + 1)), at, x.type.dtype)
-    return convert(compare("eq", broadcast(left, shape), broadcast(line, shape)), f64 if dtype is None else as_dtype(dtype))
+    return convert(compare("eq", broadcast(left, shape), broadcast(line, shape)), f64 if dtype is None else asked_dtype(dtype))
 
 
 @public(jax=lambda jax, x, keep, mask: jax.numpy.where(mask, x / keep, 0))

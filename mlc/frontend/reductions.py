@@ -8,7 +8,7 @@ import numpy as np
 
 from mlc.core import dtype as dt
 from mlc.core.dims import TensorType, normalize_axes, normalize_axis
-from mlc.core.dtype import DType, as_dtype
+from mlc.core.dtype import DType, asked_dtype
 from mlc.core.errors import DtypeError, ShapeError
 from mlc.frontend.api import public
 from mlc.frontend.array import Array
@@ -75,7 +75,7 @@ def _fold(op: str, x: Array, axis, keepdims, initial, where, combine: str, needs
 def _sum_like(op: str, combine: str, a, axis, dtype, keepdims, initial, where, promote_integers) -> Array:
     (x,) = promote(a, to=to_numeric)
     source = array_of(a).type.dtype if isinstance(a, Array) else x.type.dtype
-    result = as_dtype(dtype) if dtype is not None else _sum_dtype(source) if promote_integers else x.type.dtype
+    result = asked_dtype(dtype) if dtype is not None else _sum_dtype(source) if promote_integers else x.type.dtype
     # As in jax.numpy: an explicit dtype is also the dtype of the computation.
     x = convert(x, wide(result) if dtype is None else result)
     if result is dt.bool_:
@@ -152,7 +152,7 @@ def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=None):
     """Sum divided by the count; integers give floats, half floats compute in float32."""
     refuse_out(out)
     x = array_of(a)
-    result = to_inexact(x.type.dtype) if dtype is None else as_dtype(dtype)
+    result = to_inexact(x.type.dtype) if dtype is None else asked_dtype(dtype)
     working = wide(result) if dtype is None else result
     total = sum_(x, axis, dtype=working, keepdims=keepdims, where=where)
     return convert(_divide(total, count(x, axis, keepdims, where, working)), result)
@@ -173,7 +173,7 @@ _mean = mean
 
 
 def _var(x: Array, axis, dtype, correction, keepdims, where, center) -> Array:
-    result = to_inexact(x.type.dtype) if dtype is None else as_dtype(dtype)
+    result = to_inexact(x.type.dtype) if dtype is None else asked_dtype(dtype)
     working = wide(result)
     x = convert(x, working)
     center = _mean(x, axis, dtype=working, keepdims=True, where=where) if center is None else as_array(center, working)

@@ -131,7 +131,7 @@ def test_dtype_queries():
 @pytest.mark.parametrize("name", DTYPES)
 def test_dtype_queries_take_dtypes_as_scalar_types_objects_and_names(name):
     n, scalar = mlc.numpy, DTYPES[name]
-    for given in (scalar, np.dtype(scalar), np.dtype(scalar).name, name):
+    for given in (scalar, np.dtype(scalar), np.dtype(scalar).name, *([name] if name not in ("i8", "u8") else [])):
         assert n.result_type(given, np.int8) == n.promote_types(given, np.int8) == jnp.promote_types(scalar, np.int8)
         assert n.can_cast(given, given) and n.isdtype(scalar, given) and not n.isdtype(np.int16 if name != "i16" else np.int8, given)
         assert n.issubdtype(given, scalar) and n.issubdtype(scalar, given)
@@ -139,3 +139,12 @@ def test_dtype_queries_take_dtypes_as_scalar_types_objects_and_names(name):
             assert n.issubdtype(given, kind) == jnp.issubdtype(scalar, kind), (given, kind)
     with pytest.raises(mlc.errors.DtypeError, match="neither a dtype nor a class"):
         n.isdtype(scalar, "floating points")
+
+
+@pytest.mark.parametrize("name, says", [("i8", "'int8' or 'int64'"), ("u8", "'uint8' or 'uint64'")])
+def test_names_that_numpy_gives_another_meaning_are_refused(name, says):
+    x = np.array([300.0])
+    for function in (lambda x: x.astype(name), lambda x: mlc.numpy.zeros(2, name), lambda x: mlc.numpy.sum(x, dtype=name)):
+        with pytest.raises(mlc.errors.DtypeError, match=says):
+            mlc.jit(function)(x)
+    assert mlc.numpy.result_type(np.dtype(name), np.float32) == np.float32 and np.dtype(name).itemsize == 8

@@ -24,6 +24,7 @@ from mlc.kernel.program_text import labels, print_kernel_graph, text_round_trips
 from mlc.kernel.schedule import Schedule, schedule_for
 from mlc.kernel.split import split_program
 from mlc.kernel.split_dot import split_contractions
+from mlc.kernel.turn import turn_left
 from mlc.kernel.words import INTEGERS, word_parts
 from mlc.loop.ir import Buffer, LoopKernel
 from mlc.loop.program import lower_program
@@ -91,8 +92,9 @@ class Stages:
 
     @_made
     def packed(self) -> KernelGraph:
-        """The partition with constant right operands of contractions packed."""
-        found = pack_weights(self._fusion[0], self.target.vector_bits // 8, self.target.vector_registers, self._matrices)
+        """The partition with constant right operands of contractions packed, and left ones that lie across copied first."""
+        vector_bytes = self.target.vector_bits // 8
+        found = pack_weights(turn_left(self._fusion[0], vector_bytes), vector_bytes, self.target.vector_registers, self._matrices)
         if opt.get("check"):
             from mlc.kernel.verify import verify_program
             verify_program(found, "pack")

@@ -9,9 +9,10 @@ from mlc.core.dims import TensorType
 from mlc.graph.graph import Graph
 from mlc.kernel.axes import all_collapsible, collapsing, rebase, rebase_put, renaming
 from mlc.kernel.ir import Attend, Axis, Put, Stage
+from mlc.kernel.turn import copied
 from mlc.passes.access import Inliner, loads_of
 from mlc.passes.attention import Attention, ScoreInliner
-from mlc.passes.contract import _epilogue, _pack
+from mlc.passes.contract import _epilogue
 from mlc.passes.rootexpr import ATTEND, RootExpr
 
 _DOT = "dot"
@@ -68,7 +69,7 @@ def attend_kernel(graph: Graph, group, escapes: set[int]) -> tuple[list, tuple[A
     stages: list[Stage | Attend] = []
     scratch = {}
     if any(e.attr[1].coefficient(c) not in (0, 1) for e in loads_of([value]) for c, _ in _axis(attention.sizes, "c")):
-        stage, value, scratch["sv"] = _pack(value, [*_axis(attention.sizes, "n"), *_axis(attention.sizes, "c")], "sv")
+        stage, value, scratch["sv"] = copied(value, [*_axis(attention.sizes, "n"), *_axis(attention.sizes, "c")], "sv")
         stages.append(stage)
     names = renaming({row: f"i{p}" for p, (row, _) in enumerate(rows)})
     moved = {**names, **collapsing(free, "m")}

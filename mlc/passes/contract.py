@@ -14,25 +14,17 @@ from mlc.core import expr as ex
 from mlc.core.affine import Affine
 from mlc.core.dataclass import replace
 from mlc.core.dims import TensorType
-from mlc.core.expr import Expr, make
+from mlc.core.expr import Expr
 from mlc.graph.graph import Graph
 from mlc.kernel.axes import all_collapsible, collapsing, rebase, rebase_put, renaming
 from mlc.kernel.ir import Axis, Dot, Put, Reduce, Stage
+from mlc.kernel.turn import copied, row_major
 from mlc.passes.rootexpr import RootExpr
 
-# A left operand of so many bytes, with each step of k on a page of its own, is copied first where so many columns read it.
-PAGE, FAR_BYTES, FAR_COLUMNS = 4096, 1 << 20, 256
 # So few rows multiply a matrix along its own rows, if there is enough of it.
 FEW_ROWS, FEW_LEAST, FEW_DEPTH = 8, 1 << 12, 32
 # So many sums are added to at once.
 SUMS = 16
-
-
-def _row_major(axes: Sequence[Axis]) -> Affine:
-    total, stride = Affine(), 1
-    for name, extent in reversed(axes):
-        total, stride = total + Affine(0, ((name, stride),)), stride * extent
-    return total
 
 
 def _epilogue(graph: Graph, group, escapes: set[int]) -> list[Put]:
@@ -44,18 +36,8 @@ def _epilogue(graph: Graph, group, escapes: set[int]) -> list[Put]:
     for root in group.members[1:]:
         names = {old: new for (old, _), (new, _) in zip(root.axes, kept)}
         (values[root.node],) = rebase([root.value], renaming(names), lambda name, index, moved: values.get(int(name[1:])))
-    index = _row_major(kept)
+    index = row_major(kept)
     return [Put(f"v{n}", index, value) for n, value in values.items() if n in escapes]
-
-
-def _pack(operand: Expr, axes: Sequence[Axis], scratch_name: str) -> tuple[Stage, Expr, TensorType]:
-    """A stage that copies the operand into contiguous scratch over `axes`, and the load that replaces it."""
-    names = {name: f"j{p}" for p, (name, _) in enumerate(axes)}
-    (value,) = rebase([operand], renaming(names))
-    local = tuple((names[name], extent) for name, extent in axes)
-    stage = Stage(local, (), (), (Put(scratch_name, _row_major(local), value),))
-    load = make("load", operand.dtype, (), (scratch_name, _row_major(axes)))
-    return stage, load, TensorType([math.prod(e for _, e in axes)], operand.dtype)
 
 
 class _Axes:
@@ -75,15 +57,6 @@ class _Axes:
 def _one_loop(operand: Expr, *groups: Sequence[Axis]) -> bool:
     """Whether the axes of each group may run as one."""
     return all(all_collapsible([operand], (), group) for group in groups)
-
-
-def _far_apart(a: Expr, axes: _Axes) -> bool:
-    """Whether each step of k is on another page, over and over: a large left operand is turned round once, if many columns read it."""
-    if not axes.k or not axes.m or math.prod(e for _, e in axes.n) < FAR_COLUMNS:
-        return False
-    size = math.prod(e for _, e in (*axes.m, *axes.k)) * a.dtype.itemsize
-    steps = [e.attr[1].coefficient(axes.k[-1][0]) * e.dtype.itemsize for e in ex.topological([a]) if e.op == "load"]
-    return size >= FAR_BYTES and any(abs(step) >= PAGE for step in steps)
 
 
 def _few_rows(graph: Graph, dot: Dot) -> bool:
@@ -126,11 +99,11 @@ def dot_kernel(graph: Graph, group, escapes: set[int]) -> tuple[list, tuple[Axis
         if not all_collapsible([*values, *operand], indices, getattr(axes, which)):
             axes.split_outer(which)
     stages, scratch = [], {}
-    if not _one_loop(a, axes.k) or _far_apart(a, axes):
-        stage, a, scratch["sa"] = _pack(a, [*axes.m, *axes.k], "sa")
+    if not _one_loop(a, axes.k):
+        stage, a, scratch["sa"] = copied(a, [*axes.m, *axes.k], "sa")
         stages.append(stage)
     if not _one_loop(b, axes.k, axes.n):
-        stage, b, scratch["sb"] = _pack(b, [*axes.k, *axes.n], "sb")
+        stage, b, scratch["sb"] = copied(b, [*axes.k, *axes.n], "sb")
         stages.append(stage)
     names = {name: f"i{p}" for p, (name, _) in enumerate(axes.batch)}
     rows = renaming(names)

@@ -37,7 +37,8 @@ def test_steps_on_pages_of_their_own_are_copied_on_all_targets(shape, far, vecto
 
 @pytest.mark.parametrize("m, n, k, dtype, narrow", [
     (512, 512, 512, "f32", True), (500, 300, 400, "f32", True), (256, 256, 256, "f64", False), (256, 256, 257, "f64", True),
-    (512, 255, 512, "f32", False), (100, 512, 512, "f32", False), (512, 512, 512, "i8", False), (512, 512, 512, "bf16", False), (512, 512, 512, "i32", False)])
+    (512, 255, 512, "f32", False), (100, 512, 512, "f32", False), (512, 512, 512, "i8", False), (512, 512, 512, "bf16", False),
+    (512, 512, 512, "i32", False)])
 def test_steps_on_lines_of_their_own_are_copied_where_vectors_are_narrow(m, n, k, dtype, narrow):
     assert copies(m, n, k, 32, dtype) is narrow and not copies(m, n, k, 64, dtype)
 

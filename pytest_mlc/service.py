@@ -34,7 +34,6 @@ class Service:
         self.role = role
         self.child = Child(role, environment)
         self.greeting: dict[str, Any] = {}
-
         self._greeted = 0
 
     @property

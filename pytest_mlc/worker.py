@@ -7,7 +7,6 @@ goes to standard error. A request that raises is answered with the exception's n
 from __future__ import annotations
 
 import faulthandler
-import functools
 import gc
 import importlib
 import os
@@ -62,10 +61,6 @@ def _answers(serve: Callable, request: object) -> Iterable[object]:
         yield failure(error)
 
 
-def _refuse(answer: dict, request: object) -> Iterable[dict]:
-    return [answer]
-
-
 def preload(role: str) -> None:
     """Before anything is compiled, run what `MLC_FUZZ_PRELOAD=module[:function]` names, in the process under test only: so a compiler
     developer fuzzes a patched mlc. What the campaign itself uses (the referee, JAX) stays as it is."""
@@ -87,7 +82,10 @@ def main(role: str) -> None:
     try:
         preload(role)
     except Exception as error:  # told to whoever asks whether this process is ready
-        serve = functools.partial(_refuse, failure(error))
+        refusal = failure(error)
+
+        def serve(request: object) -> Iterable[dict]:
+            return [refusal]
     gc.freeze()  # what is loaded stays
     while True:
         request = pickle.loads(_read(requests, int.from_bytes(_read(requests, 8), "little")))

@@ -16,7 +16,7 @@ _own_cache = pytest.StashKey[str]()
 def pytest_configure(config):
     """Before anything is collected, because some modules compile while they are imported. Workers of xdist inherit the folder and share it.
     A campaign has a cache of its own already, and keeps what JAX compiled for the next one in the user's."""
-    if "PYTEST_XDIST_WORKER" not in os.environ and not config.getoption("--mlc-fuzz"):
+    if "PYTEST_XDIST_WORKER" not in os.environ and not config.getoption("--mlc-fuzz", False) and not config.getoption("--mlc-fuzz-replay", None):
         config.stash[_own_cache] = os.environ["MLC_CACHE_DIR"] = tempfile.mkdtemp(prefix="mlc-tests-")
 
 

@@ -46,11 +46,6 @@ _CLASSES = {
 }
 
 
-# NumPy's classes of scalars, and those of dtypes that mlc does not have.
-_OTHERS = frozenset({np.generic, *np.ScalarType, *np.float64.__mro__, *np.int64.__mro__, *np.uint8.__mro__, *np.complex64.__mro__}) - {
-    int, float, bool, complex, str, bytes, object, memoryview, *(d.numpy.type for d in dt.ALL if d is not dt.bf16)}
-
-
 def isdtype(dtype, kind) -> bool:
     """Whether a dtype is one of a class ("integral", "real floating", ...), equals a dtype, or either of several."""
     if isinstance(kind, tuple):
@@ -59,16 +54,25 @@ def isdtype(dtype, kind) -> bool:
         return asked_dtype(dtype).kind in _CLASSES[kind]
     try:
         wanted = asked_dtype(kind)
-    except DtypeError:
-        raise DtypeError(f"isdtype: {kind!r} is neither a dtype nor a class of dtypes; known: {', '.join(_CLASSES)}") from None
+    except DtypeError as error:
+        raise DtypeError(f"isdtype: {error}; classes of dtypes are {', '.join(_CLASSES)}") from None
     return asked_dtype(dtype) is wanted
 
 
 def issubdtype(a, b) -> bool:
     """`np.issubdtype` that counts bfloat16 among the floats."""
-    a, b = (kind if isinstance(kind, type) and kind in _OTHERS else asked_dtype(kind) for kind in (a, b))
-    source = np.dtype(np.float16) if a is dt.bf16 and b is not dt.bf16 else getattr(a, "numpy", a)
-    return bool(np.issubdtype(source, getattr(b, "numpy", b))) and (a is not dt.bf16 or b is not dt.f16)
+    a, b = (kind if _is_class(kind) else asked_dtype(kind) for kind in (a, b))
+    if isinstance(b, dt.DType):
+        return a is b
+    return bool(np.issubdtype(np.float16 if a is dt.bf16 else getattr(a, "numpy", a), b))
+
+
+_SCALARS = frozenset(d.numpy.type for d in dt.ALL if d is not dt.bf16)
+
+
+def _is_class(kind: object) -> bool:
+    """Whether it is a class of NumPy's scalars, as `np.floating`, or the type of a dtype that mlc does not have."""
+    return isinstance(kind, type) and issubclass(kind, np.generic) and kind.__module__ == "numpy" and kind not in _SCALARS
 
 
 def finfo(type, /):

@@ -7,6 +7,7 @@ fifth of them the comparison is vacuous. A graph that touches subnormals is judg
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -99,6 +100,8 @@ class Referee:
             self._jax = analyse(self.graph, self.args, models.JAX)
         return [self._jax[o] for o in self.graph.outputs]
 
+    @functools.cached_property
+    @np.errstate(all="ignore")
     def touches_subnormals(self) -> bool:
         """Whether an input or intermediate that reaches an output, also one inside a region, is subnormal in a dtype in which JAX flushes."""
         todo = [(self.graph, self.values)]
@@ -139,7 +142,7 @@ def _judge(graph: Graph, mlc_outputs, jax_outputs, referee: Referee) -> Verdict:
     values, types = referee.outputs(), graph.output_types()
     if len(mlc_outputs) != len(values):
         return Verdict("wrong", reason=f"{len(mlc_outputs)} outputs, the graph has {len(values)}", outputs=tuple(range(len(values))))
-    if jax_outputs is not None and referee.touches_subnormals():
+    if jax_outputs is not None and referee.touches_subnormals:
         jax_outputs = None
     compared = [compare(v, t.dtype, t.shape, np.asarray(o), models.MLC) for v, t, o in zip(values, types, mlc_outputs)]
     worst = _worst(compared, values, mlc_outputs, jax_outputs)

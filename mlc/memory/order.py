@@ -118,7 +118,8 @@ def order_steps(steps: Sequence[Step], deps: Sequence[Sequence[int]] = (), keep:
     if max(written, default=0) <= goal:
         return order
     order, _, proven = _improve(program, list(_pieces(program)), goal)
-    for turn in range(0 if proven else _PASSES):
+    # One window over everything would be searched as the pieces were.
+    for turn in range(int(len(steps) <= _WINDOW), 0 if proven else _PASSES):
         place = {s: i for i, s in enumerate(order)}
         moved = _Program([steps[s] for s in order], [[place[p] for p in deps[s]] for s in order] if deps else (), keep)
         starts = [0, *range(_WINDOW // 2 if turn % 2 else _WINDOW, len(steps), _WINDOW)]

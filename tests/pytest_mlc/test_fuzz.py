@@ -311,21 +311,36 @@ def test_two_children_compile_where_there_are_cores_for_them(monkeypatch, cores,
     assert Settings(stream=(0, workers)).compilers == compilers
 
 
-def test_children_that_compile_take_turns_and_share_a_cache(monkeypatch, tmp_path):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
-    campaign = Campaign(Settings(seconds=None, graphs=6, corpus=tmp_path))
-    served = [0, 0]
-    for k, compiler in enumerate(campaign.compilers):
-        def send(request, k=k, right=compiler.send):
-            served[k] += request["do"] == "run"
-            right(request)
-        monkeypatch.setattr(compiler, "send", send)
-    try:
-        assert campaign.run_fresh() == [] and campaign.tally.cases == 6
-        assert served == [3, 3] and len({compiler.folder for compiler in campaign.compilers}) == 1
-    finally:
-        campaign.close()
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """A campaign of eight cases that has ended, and how many of them each child was asked to run: two compilers and JAX."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
+        campaign = Campaign(Settings(seconds=None, graphs=8, corpus=tmp_path_factory.mktemp("corpus")))
+        served = [0, 0, 0]
+        for k, service in enumerate([*campaign.compilers, campaign.reference]):
+            def send(request, k=k, right=service.send):
+                served[k] += request["do"] == "run"
+                right(request)
+            patch.setattr(service, "send", send)
+        try:
+            assert campaign.run_fresh() == [] and campaign.tally.cases == 8
+        finally:
+            campaign.close()
+    return campaign, served
+
+
+def test_children_that_compile_take_turns_and_share_a_cache(ended):
+    campaign, served = ended
+    assert served[:2] == [4, 4] and len({compiler.folder for compiler in campaign.compilers}) == 1
     assert not os.path.exists(campaign.compilers[0].folder)
+
+
+def test_jax_is_asked_only_for_what_is_compared_with_it(ended):
+    campaign, served = ended
+    counted = campaign.tally.reference
+    assert counted["cases of subnormals"] > 0  # cases 1 and 7 probe edges
+    assert served[2] == counted["cases eager"] == 8 - counted["cases of subnormals"]
 
 
 def test_shards_and_workers_have_lanes_of_their_own():

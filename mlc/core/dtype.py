@@ -120,6 +120,8 @@ def as_dtype(value: object) -> DType:
     if isinstance(value, str) and value in _BY_NAME:
         return _BY_NAME[value]
     try:
+        if isinstance(value, np.dtype) and value in _BY_NUMPY:
+            return _BY_NUMPY[value]
         if value == "bfloat16":
             return bf16
         found = np.dtype(value).newbyteorder("=")

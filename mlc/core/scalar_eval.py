@@ -59,6 +59,24 @@ def apply(op: str, dtype: DType, args: Sequence[np.ndarray], attr: object = None
     return result
 
 
+def contract(left: np.ndarray, right: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """total[m, n] + left[m, k] @ right[k, n], all of one dtype and no bools, one step of k after the other: an fma of floats, of integers a sum
+    that wraps, whose order is free."""
+    dtype = dt.as_dtype(total.dtype)
+    if dtype.is_half:
+        for k in range(left.shape[1]):
+            total = apply("fma", dtype, [left[:, k:k + 1], right[k:k + 1], total])
+        return total
+    with np.errstate(all="ignore"):
+        if dtype.is_int:
+            return np.asarray(total + left @ right)
+        add = _add_f32_products if total.dtype == np.float32 else _add_f64_products
+        chunk = max(1, _STEPS_AT_ONCE // max(1, total.size))
+        for start in range(0, left.shape[1], chunk):
+            total = add(left.T[start:start + chunk, :, None], right[start:start + chunk, None, :], total)
+    return total
+
+
 # --------------------------------------------------------------------------- conversion
 def convert(values: np.ndarray, src: DType, dst: DType) -> np.ndarray:
     """Total value conversion: float -> int truncates and saturates, NaN is 0; int -> int wraps; to bool is x != 0.
@@ -126,6 +144,13 @@ def _saturate(values: np.ndarray, dst: DType) -> np.ndarray:
 
 
 # --------------------------------------------------------------------------- exact float helpers
+# The bits of an f64 past those of an f32, and the first of them alone.
+_BELOW_F32, _HALF_ULP_F32 = np.uint64((1 << 29) - 1), np.uint64(1 << 28)
+_LEAST_F32 = 2.0 ** -126
+# Products that `contract` has in memory at once.
+_STEPS_AT_ONCE = 1 << 16
+
+
 def _two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """a + b as rounded sum and exact error (Knuth)."""
     total = a + b
@@ -160,23 +185,61 @@ def _odd_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return _make_odd(np.asarray(total), np.where(np.isfinite(error), direction, 0.0))
 
 
+def _half_way(wide: np.ndarray) -> bool:
+    """Whether any of these f64 may lie half-way between two f32; of those below the normal f32 all are said to."""
+    size = np.abs(wide)
+    return bool(((size.view(np.uint64) & _BELOW_F32) == _HALF_ULP_F32).any() or ((size < _LEAST_F32) & (size > 0)).any())
+
+
 def _fma(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     """x * y + z with one rounding, for f32 and f64."""
     if x.dtype == np.float32:
-        # The product of two f32 is exact in f64; a sum rounded to odd may be rounded again.
-        product = x.astype(np.float64) * y.astype(np.float64)
-        return np.asarray(_odd_sum(product, z.astype(np.float64))).astype(np.float32)
+        # The product of two f32 is exact in f64. Rounding its sum again is right unless that lies half-way between two f32, or sums rounded to odd.
+        product, z = x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64)
+        total = np.asarray(product + z)
+        return np.asarray(_odd_sum(product, z) if _half_way(total) else total).astype(np.float32)
     x, y, z = np.broadcast_arrays(x, y, z)
     return _fma_f64(x, y, z)
+
+
+def _add_f32_products(x: np.ndarray, y: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """The total after an fma for each x[k], y[k] in turn: as `_fma` does it, but what is half-way is looked for afterwards, in all at once."""
+    products = x.astype(np.float64) * y.astype(np.float64)
+    found, wide = total, np.empty_like(products)
+    for product, place in zip(products, wide):
+        np.add(product, found, out=place)
+        found = place.astype(np.float32)
+    if _half_way(wide):
+        for product in products:
+            total = np.asarray(_odd_sum(product, total.astype(np.float64))).astype(np.float32)
+        return total
+    return found
+
+
+def _add_f64_products(x: np.ndarray, y: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """The total after an fma for each x[k], y[k] in turn; where nothing is zero or can over- or underflow, without looking at each of them."""
+    found = total
+    if all(((np.abs(side) > 2.0 ** -400) & (np.abs(side) < 2.0 ** 400)).all() for side in (x, y)):
+        for high, low in zip(*_two_product(x, y)):
+            found = _two_product_sum(high, low, found)
+        if (np.abs(found) < 2.0 ** 1000).all():  # so it was all the time: products are smaller, and what has overflowed stays so
+            return found
+    for left, right in zip(x, y):
+        total = _fma(*np.broadcast_arrays(left, right, total))
+    return total
+
+
+def _two_product_sum(high: np.ndarray, low: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """high + low + z with one rounding, for an exact product high + low (Boldo and Melquiond)."""
+    top, rest = _two_sum(z, low)
+    value, error = _two_sum(high, top)
+    return np.asarray(value + _odd_sum(rest, error))
 
 
 def _fma_f64(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     """Boldo and Melquiond, "Emulation of FMA and correctly rounded sums" (2008), where no step can over- or underflow;
     exact integers elsewhere."""
-    high, low = _two_product(x, y)
-    top, rest = _two_sum(z, low)
-    value, error = _two_sum(high, top)
-    result = np.asarray(value + _odd_sum(rest, error))
+    result = _two_product_sum(*_two_product(x, y), z)
 
     finite = np.isfinite(x) & np.isfinite(y) & np.isfinite(z)
     zero = (x == 0) | (y == 0)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from mlc.core.expr import Expr, topological
-from mlc.core.scalar_eval import apply, evaluate
+from mlc.core.scalar_eval import apply, contract, evaluate
 from mlc.kernel.attention import AttendSchedule, blocks, weight_scale
 from mlc.kernel.ir import Attend, Axis, Bind, Dot, Kernel, KernelGraph, Put, Reduce, Stage
 from mlc.kernel.packing import pack
@@ -159,13 +159,8 @@ def _run_dot(row: _Row, dot: Dot, plan: TileSchedule) -> None:
 
 
 def _sum(a: np.ndarray, b: np.ndarray, dtype) -> np.ndarray:
-    """a @ b from zero, one step after the other: an fma of floats, a product and a sum of integers."""
-    total = np.zeros((a.shape[0], b.shape[1]), dtype.numpy)
-    for step in range(a.shape[1]):
-        left, right = a[:, step:step + 1], b[step:step + 1, :]
-        total = (apply("fma", dtype, [left, right, total]) if dtype.is_float
-                 else apply("add", dtype, [total, apply("mul", dtype, [left, right])]))
-    return total
+    """a @ b from zero, one step after the other."""
+    return contract(a, b, np.zeros((a.shape[0], b.shape[1]), dtype.numpy))
 
 
 def _run_attend(row: _Row, stage: Attend, plan: AttendSchedule) -> None:

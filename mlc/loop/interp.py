@@ -98,7 +98,8 @@ class _Machine:
         if isinstance(element, np.ndarray) and self.active is not None:
             element = element[:self.active]
         size = self.arrays[buffer].size
-        if np.any(np.asarray(element) < 0) or np.any(np.asarray(element) >= size):
+        low, high = (element.min(), element.max()) if isinstance(element, np.ndarray) else (element, element)
+        if low < 0 or high >= size:
             raise IndexError(f"kernel @{self.name}: %{buffer}[{index}] is {element}, outside 0..{size - 1}, at {self.indices}")
         return element
 
@@ -199,30 +200,22 @@ class _Machine:
             self.indices.pop(var, None)
 
     def contract(self, tile: Tile) -> np.ndarray:
-        """acc[m, n] of a tile, one k step after the other."""
+        """acc[m, n] of a tile, one k step after the other; of words all that they hold, the first one first."""
         total = np.zeros((tile.m, tile.n), tile.dtype.numpy)
-        halves = [total, total]
-        for start in range(0, tile.depth, _TILE_CHUNK):
-            steps = np.arange(start, min(start + _TILE_CHUNK, tile.depth))
+        block = tile.block if tile.dtype.is_float else 0
+        chunk = _TILE_CHUNK // block * block if block else _TILE_CHUNK
+        for start in range(0, tile.depth, chunk):
+            steps = np.arange(start, min(start + chunk, tile.depth))
             left = self.operand(tile.a, {tile.r: np.arange(tile.m)[:, None], tile.k: steps[None, :]}, (tile.m, steps.size))
             right = self.operand(tile.b, {tile.k: steps[:, None], tile.c: np.arange(tile.n)[None, :]}, (steps.size, tile.n))
-            for i in range(steps.size):
-                x, y = left[:, i:i + 1], right[i:i + 1]
-                if tile.block and tile.dtype.is_float:
-                    halves = [scalar_eval.apply("fma", tile.dtype, [*sides, part]) for *sides, part in zip(_halves(x), _halves(y), halves)]
-                    if (start + i + 1) % tile.block == 0 or start + i + 1 == tile.depth:
-                        total = scalar_eval.apply("add", tile.dtype, [total, scalar_eval.apply("add", tile.dtype, halves)])
-                        halves = [np.zeros_like(total)] * 2
-                elif tile.parts and tile.dtype.is_float:
-                    for one, other in zip(_halves(x), _halves(y)):
-                        total = scalar_eval.apply("fma", tile.dtype, [one, other, total])
-                elif tile.parts:
-                    for one, other in zip(_pieces(x, tile.parts[0]), _pieces(y, tile.parts[1])):
-                        total = scalar_eval.apply("add", tile.dtype, [total, scalar_eval.apply("mul", tile.dtype, [one, other])])
-                elif tile.dtype.is_float:
-                    total = scalar_eval.apply("fma", tile.dtype, [x, y, total])
-                else:
-                    total = scalar_eval.apply("add", tile.dtype, [total, scalar_eval.apply("mul", tile.dtype, [x, y])])
+            if tile.parts:
+                left, right = (np.stack(_parts(words, part), -1) for words, part in zip((left, right.T), tile.parts))
+                right = right.transpose(1, 2, 0)
+            for at in range(0, steps.size, block) if block else ():
+                upper, lower = (scalar_eval.contract(left[:, at:at + block, half], right[at:at + block, half], np.zeros_like(total)) for half in (0, 1))
+                total = scalar_eval.apply("add", tile.dtype, [total, scalar_eval.apply("add", tile.dtype, [upper, lower])])
+            if not block:
+                total = scalar_eval.contract(left.reshape(tile.m, -1), right.reshape(-1, tile.n), total)
         return total
 
     def operand(self, expr: Expr, grid: dict[str, np.ndarray], shape: tuple[int, int]) -> np.ndarray:
@@ -234,14 +227,11 @@ class _Machine:
         return np.broadcast_to(value, shape)
 
 
-def _pieces(words: np.ndarray, part: DType) -> list[np.ndarray]:
-    """The integers that words of 32 bits hold, lowest first, each as wide as a word."""
+def _parts(words: np.ndarray, part: DType) -> list[np.ndarray]:
+    """What words of 32 bits hold: two bf16, the upper one first, as f32; or integers, the lowest one first, each as wide as a word."""
+    if part.is_float:
+        return [(words & -0x10000).view(np.float32), (words << 16).view(np.float32)]
     return [(words >> shift).astype(part.numpy).astype(words.dtype) for shift in range(0, 32, part.bits)]
-
-
-def _halves(words: np.ndarray) -> list[np.ndarray]:
-    """The two bf16 that words hold, the upper one first, as f32."""
-    return [(words & -0x10000).view(np.float32), (words << 16).view(np.float32)]
 
 
 def _spread(value: np.ndarray, lanes: int) -> np.ndarray:

@@ -88,8 +88,8 @@ def test_fma_keeps_what_cancellation_leaves(dtype):
     x, y = rng.normal(size=(2, 2000)).astype(dtype.numpy)
     z = -(x * y) * rng.choice([1, 1 + dtype.eps, 2.0 ** 30, 2.0 ** -30, 2.0**-53], 2000).astype(dtype.numpy)
     got = se.apply("fma", dtype, [x, y, z])
-    for a, b, c, r in zip(x.tolist(), y.tolist(), z.tolist(), got.tolist()):
-        assert r == round_exact(Fraction(a) * Fraction(b) + Fraction(c), dtype)
+    for k, (a, b, c, r) in enumerate(zip(x.tolist(), y.tolist(), z.tolist(), got.tolist())):
+        assert r == round_exact(Fraction(a) * Fraction(b) + Fraction(c), dtype) == se.apply("fma", dtype, [x[k], y[k], z[k]])
 
 
 @pytest.mark.parametrize("dtype", (dt.f32, dt.f64))
@@ -106,6 +106,47 @@ def test_fma_rounds_once_at_every_size_of_the_product(dtype, product):
     got = se.apply("fma", dtype, [x, y, z])
     for a, b, c, r in zip(x.tolist(), y.tolist(), z.tolist(), got.tolist()):
         assert r == round_exact(Fraction(a) * Fraction(b) + Fraction(c), dtype), (a, b, c)
+
+
+@pytest.mark.parametrize("dtype", F)
+@pytest.mark.parametrize("kind", ("normal", "half-way", "zeros", "subnormal", "huge", "infinite", "any"))
+def test_contractions_are_fmas_in_a_row(dtype, kind):
+    """One element at a time, so that each finds its own way; and all at once."""
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(2, 40, 9)).astype(dtype.numpy)
+    with np.errstate(all="ignore"):
+        if kind == "half-way":  # 1 and odd multiples of half its last place, of a quarter, and what decides between the neighbours
+            x, y = (np.ldexp(rng.choice([1, 2, 3, 4, 8], x.shape), -rng.integers(0, dt.MANTISSA[dtype], x.shape)).astype(dtype.numpy) for _ in "xy")
+            x[:, 0] = y[:, 0] = 1
+        elif kind == "zeros":
+            x[rng.random(x.shape) < 0.5] = 0
+            y[rng.random(y.shape) < 0.5] *= -0.0
+        elif kind == "subnormal":
+            x = np.ldexp(x, dt.MIN_EXPONENT[dtype] - dtype.bits // 4).astype(dtype.numpy)
+        elif kind == "huge":
+            x = np.ldexp(x, dt.MAX_EXPONENT[dtype] - 1).astype(dtype.numpy)
+        elif kind == "infinite":
+            x[rng.random(x.shape) < 0.1] = np.inf
+        elif kind == "any":
+            x, y = (random_floats(dtype, 360, seed).reshape(40, 9) for seed in (4, 5))
+    expected = np.zeros((40, 40), dtype.numpy)
+    for k in range(9):
+        expected = se.apply("fma", dtype, [*np.broadcast_arrays(x[:, k, None], y[None, :, k]), expected])
+    assert same(se.contract(x, y.T, np.zeros((40, 40), dtype.numpy)), expected)
+    for i in range(40):
+        total, exact = np.zeros((1, 1), dtype.numpy), 0.0
+        assert same(se.contract(x[i:i + 1], y[i:i + 1].T, total), expected[i:i + 1, i:i + 1]), (x[i], y[i])
+        for a, b in zip(wide(x[i]).tolist(), wide(y[i]).tolist()):
+            exact = round_exact(Fraction(a) * Fraction(b) + Fraction(exact), dtype) if all(map(math.isfinite, (a, b, exact))) else math.nan
+        assert math.isnan(exact) or dtype.is_half or exact == expected[i, i]
+
+
+@pytest.mark.parametrize("dtype", dt.INTS, ids=str)
+def test_contractions_of_integers_wrap(dtype):
+    x, y = np.random.default_rng(6).integers(dtype.min, dtype.max, (2, 5, 300), dtype.numpy, endpoint=True)
+    exact = x.astype(object) @ y.T.astype(object) + 1
+    got = se.contract(x, y.T, np.ones((5, 5), dtype.numpy))
+    assert got.dtype == dtype.numpy and np.array_equal(got.astype(object) % (1 << dtype.bits), exact % (1 << dtype.bits))
 
 
 def test_fma_of_signed_zeros():

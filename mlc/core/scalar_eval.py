@@ -7,6 +7,7 @@ All NaNs are one value here: payloads and signs of NaN results are unspecified, 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,16 +18,18 @@ from mlc.core.dtype import DType
 from mlc.core.expr import Expr
 
 
-def evaluate(roots: Sequence[Expr], leaf: Callable[[Expr], np.ndarray]) -> list[np.ndarray]:
-    """The values of the roots. `leaf(node)` gives every arg, load, index and var as an array of the node's dtype."""
+def evaluate(roots: Sequence[Expr], leaf: Callable[[Expr], np.ndarray], order: Sequence[Expr] | None = None) -> list[np.ndarray]:
+    """The values of the roots. `leaf(node)` gives every arg, load, index and var as an array of the node's dtype; `order` is
+    `ex.topological(roots)` where it is known already."""
     values: dict[Expr, np.ndarray] = {}
-    for node in ex.topological(roots):
-        if node.op == "const":
-            values[node] = constant(node)
-        elif node.op in ex.LEAVES:
-            values[node] = np.asarray(leaf(node), node.dtype.numpy)
-        else:
-            values[node] = apply(node.op, node.dtype, [values[a] for a in node.args], node.attr)
+    with np.errstate(all="ignore"):
+        for node in ex.topological(roots) if order is None else order:
+            if node.op == "const":
+                values[node] = constant(node)
+            elif node.op in ex.LEAVES:
+                values[node] = np.asarray(leaf(node), node.dtype.numpy)
+            else:
+                values[node] = _checked(node.op, node.dtype, node.args[-1].dtype, [values[a] for a in node.args])
     return [values[root] for root in roots]
 
 
@@ -43,20 +46,30 @@ def apply(op: str, dtype: DType, args: Sequence[np.ndarray], attr: object = None
     `attr` is there for symmetry with `Expr`: no instruction has one.
     """
     args = [np.asarray(a) for a in args]
-    source = dt.as_dtype(args[-1].dtype)
     with np.errstate(all="ignore"):
-        if op in _MOVES:
-            result = _MOVES[op](dtype, source, *args)
-        elif source.is_half:
-            # Halves compute in f32 and round once an instruction; a compare's bool is not rounded.
-            wide = _FLOAT[op](*(convert(a, source, dt.f32) for a in args))
-            result = wide if dtype is dt.bool_ else convert(np.asarray(wide), dt.f32, dtype)
-        else:
-            table = {"f": _FLOAT, "b": _BOOL}.get(source.kind, _INT)
-            result = table[op](*args)
-    result = np.asarray(result)
+        return _checked(op, dtype, dt.as_dtype(args[-1].dtype), args)
+
+
+def _checked(op: str, dtype: DType, source: DType, args: Sequence[np.ndarray]) -> np.ndarray:
+    result = np.asarray(_instruction(op, dtype, source)(*args))
     assert result.dtype == dtype.numpy, (op, result.dtype, dtype)
     return result
+
+
+@functools.cache
+def _instruction(op: str, dtype: DType, source: DType) -> Callable[..., np.ndarray]:
+    """What computes an instruction whose last operand is of dtype `source`."""
+    if op in _MOVES:
+        return functools.partial(_MOVES[op], dtype, source)
+    if not source.is_half:
+        return {"f": _FLOAT, "b": _BOOL}.get(source.kind, _INT)[op]
+    wide = _FLOAT[op]
+
+    def rounded(*args: np.ndarray) -> np.ndarray:
+        """Halves compute in f32 and round once an instruction; a compare's bool is not rounded."""
+        result = np.asarray(wide(*(convert(a, source, dt.f32) for a in args)))
+        return result if dtype is dt.bool_ else convert(result, dt.f32, dtype)
+    return rounded
 
 
 def contract(left: np.ndarray, right: np.ndarray, total: np.ndarray) -> np.ndarray:
@@ -219,7 +232,7 @@ def _add_f32_products(x: np.ndarray, y: np.ndarray, total: np.ndarray) -> np.nda
 def _add_f64_products(x: np.ndarray, y: np.ndarray, total: np.ndarray) -> np.ndarray:
     """The total after an fma for each x[k], y[k] in turn; where nothing is zero or can over- or underflow, without looking at each of them."""
     found = total
-    if all(((np.abs(side) > 2.0 ** -400) & (np.abs(side) < 2.0 ** 400)).all() for side in (x, y)):
+    if _moderate(x) and _moderate(y):
         for high, low in zip(*_two_product(x, y)):
             found = _two_product_sum(high, low, found)
         if (np.abs(found) < 2.0 ** 1000).all():  # so it was all the time: products are smaller, and what has overflowed stays so
@@ -227,6 +240,12 @@ def _add_f64_products(x: np.ndarray, y: np.ndarray, total: np.ndarray) -> np.nda
     for left, right in zip(x, y):
         total = _fma(*np.broadcast_arrays(left, right, total))
     return total
+
+
+def _moderate(x: np.ndarray) -> bool:
+    """Whether no product of two such f64 is zero, special, or near the ends of the range."""
+    size = np.abs(x)
+    return bool(((size > 2.0 ** -400) & (size < 2.0 ** 400)).all())
 
 
 def _two_product_sum(high: np.ndarray, low: np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -240,6 +259,8 @@ def _fma_f64(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     """Boldo and Melquiond, "Emulation of FMA and correctly rounded sums" (2008), where no step can over- or underflow;
     exact integers elsewhere."""
     result = _two_product_sum(*_two_product(x, y), z)
+    if _moderate(x) and _moderate(y) and (np.abs(z) < 2.0 ** 1000).all():
+        return result
 
     finite = np.isfinite(x) & np.isfinite(y) & np.isfinite(z)
     zero = (x == 0) | (y == 0)

@@ -74,19 +74,12 @@ class _Machine:
         order = self.orders.get(roots)
         if order is None:
             order = self.orders[roots] = ex.topological(roots)
-        values: dict[Expr, np.ndarray] = {}
-        for node in order:
-            if node.op in ex.LEAVES:
-                values[node] = self.leaf(node, self.variables if variables is None else variables)
-            else:
-                values[node] = scalar_eval.apply(node.op, node.dtype, [values[a] for a in node.args])
-        return [values[root] for root in roots]
+        variables = self.variables if variables is None else variables
+        return scalar_eval.evaluate(roots, lambda node: self.leaf(node, variables), order)
 
-    def leaf(self, node: Expr, variables: dict[str, np.ndarray]) -> np.ndarray:
-        if node.op == "const":
-            return scalar_eval.constant(node)
+    def leaf(self, node: Expr, variables: dict[str, np.ndarray]) -> object:
         if node.op == "index":
-            return np.asarray(self.indices[node.attr], node.dtype.numpy)
+            return self.indices[node.attr]
         if node.op == "load":
             return self.load(*node.attr)
         assert node.op == "var", node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 
 import numpy as np
 
@@ -30,6 +31,11 @@ def aligned(size: int, dtype: DType, shift: int = 0) -> np.ndarray:
     raw = np.zeros((size + shift) * dtype.itemsize + 64, np.uint8)
     start = -raw.ctypes.data % 64 + shift * dtype.itemsize
     return raw[start:start + size * dtype.itemsize].view(dtype.numpy)
+
+
+@functools.lru_cache(64)
+def _compiled(text: str, target: str) -> bytes:
+    return compile_object(text, get_target(target))
 
 
 def run(kernels: list[LoopKernel], arrays: list[dict[str, np.ndarray]], target: str,
@@ -60,7 +66,7 @@ def run(kernels: list[LoopKernel], arrays: list[dict[str, np.ndarray]], target: 
         calls.append((kernel, places))
         results.append(made)
     module = emit_module(calls, get_target(target))
-    code = compile_object(module_text(module.functions), get_target(target))
+    code = _compiled(module_text(module.functions), target)
     library = Library(code, sorted({step.function for step in module.steps}), dependencies=libraries(code))
     table = call_table([(s.function, s.extent, s.scratch, s.places, s.numbers) for s in module.steps], library.address)
     native_call()(ctypes.addressof(table), (ctypes.c_void_p * max(1, len(pointers)))(*pointers))

@@ -1,5 +1,6 @@
 """Contractions by matrix registers: exact for bytes of any sign; of bf16 the same bits from them, from fmas and at every level."""
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -105,10 +106,11 @@ def test_bytes_of_any_sign_are_exact(form, kinds):
         np.testing.assert_array_equal(found.reshape(m, n), a.astype("i4") @ b.astype("i4"))
 
 
-@pytest.mark.parametrize("form, scale", [*((form, 1.0) for form in FORMS), *(("ab", 2.0 ** -e) for e in (50, 60, 100, 130))])
-def test_bf16_have_the_same_bits_by_registers_and_by_fmas_whatever_their_size(form, scale):
+@pytest.mark.parametrize("form, exponents", [("ab", (0, 50, 60, 100, 130)), ("abT", (0,)), ("aTb", (0,))])
+def test_bf16_have_the_same_bits_by_registers_and_by_fmas_whatever_their_size(form, exponents):
     """On both sides of where sums become subnormal."""
-    for m, n, k in HALVES:
+    for (m, n, k), exponent in itertools.product(HALVES, exponents):
+        scale = 2.0 ** -exponent
         a, b = normal(m, k, scale=scale), normal(k, n, scale=scale)
         found = on_every_target(flipped(product)[form], operands(form, a, b))
         wide = a.astype(np.float64), b.astype(np.float64)

@@ -42,8 +42,9 @@ SPECIAL_EVERY, JIT_EVERY, VARIANT_EVERY, LARGE_EVERY, RULE_EVERY, LONG_EVERY, TW
 # Which of SPECIAL_EVERY cases have lengths at the compiler's boundaries.
 LENGTHS_AT = (3, 4)
 # Options that take turns: everything checked, nothing checked as users run it (so are twins and what they are made from: only that uses the
-# persistent cache; with two in five that is half of all cases, and the others verify after each stage), steps that are not fused (more of them, and more memory to plan), other targets, parallel loops
-# however small, stores past the caches however small, bf16 in pairs and bytes without matrix registers.
+# persistent cache; with two in five that is half of all cases, and the others verify after each stage), steps that are not fused (more of them,
+# and more memory to plan), other targets, parallel loops however small, stores past the caches however small, bf16 in pairs and bytes without
+# matrix registers.
 CHECK_EVERY, UNFUSED_EVERY, TARGET_EVERY, FORKED_EVERY, STREAMED_EVERY, PAIRED_EVERY = 10, 6, 12, 7, 11, 3
 # A rhythm of its own, so that it meets every kind of case.
 UNCHECKED_EVERY, UNCHECKED_AT = 5, (1, 3)

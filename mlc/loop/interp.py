@@ -205,7 +205,8 @@ class _Machine:
                 left, right = (np.stack(_parts(words, part), -1) for words, part in zip((left, right.T), tile.parts))
                 right = right.transpose(1, 2, 0)
             for at in range(0, steps.size, block) if block else ():
-                upper, lower = (scalar_eval.contract(left[:, at:at + block, half], right[at:at + block, half], np.zeros_like(total)) for half in (0, 1))
+                halves = [(left[:, at:at + block, half], right[at:at + block, half]) for half in (0, 1)]
+                upper, lower = (scalar_eval.contract(*half, np.zeros_like(total)) for half in halves)
                 total = scalar_eval.apply("add", tile.dtype, [total, scalar_eval.apply("add", tile.dtype, [upper, lower])])
             if not block:
                 total = scalar_eval.contract(left.reshape(tile.m, -1), right.reshape(-1, tile.n), total)

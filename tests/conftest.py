@@ -26,6 +26,12 @@ def pytest_unconfigure(config):
 
 
 @pytest.fixture
+def kept_jax_programs(monkeypatch) -> None:
+    """What JAX compiles for one campaign serves the others of this session, though each has a cache of its own, or none."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", os.path.join(os.environ["MLC_CACHE_DIR"], "jax"))
+
+
+@pytest.fixture
 def in_a_child() -> Callable[[Callable[[], bool]], bool]:
     """Whether something holds in a forked child, which has half a minute to find out (systems that fork)."""
     def holds(check: Callable[[], bool]) -> bool:

@@ -60,7 +60,7 @@ ON_JAX_OP = '''
 
 
 @pytest.fixture
-def project(pytester, monkeypatch):
+def project(pytester, monkeypatch, kept_jax_programs):
     """A project with one ordinary test, and ways to plant a fault and to run pytest in it."""
     pytester.makepyfile(test_ordinary="def test_ordinary():\n    pass\n")
     pytester.makeini("[pytest]\nstrict = true\n")

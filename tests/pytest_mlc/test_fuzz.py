@@ -196,7 +196,7 @@ def test_a_fault_of_the_compiler_costs_one_case_each_and_is_reported_once(projec
 
 
 def test_a_hanging_compiler_is_ended_by_the_watchdog(project, monkeypatch):
-    monkeypatch.setenv("MLC_FUZZ_TIMEOUT", "2")
+    monkeypatch.setenv("MLC_FUZZ_TIMEOUT", "1")
     project.plant(ON_OP.format(op="rev", what="time.sleep(600)"))
     text = project("--mlc-fuzz-budget", "1", "--mlc-fuzz-ops", "rev", "--mlc-fuzz-dtypes", "f32", status=1)
     assert "mlc-fuzz: HANG" in text

@@ -174,18 +174,21 @@ class Builder:
         given = ", ".join([f"{type_} {operand}" for operand in operands])
         return self.emit(level, f"call {type_} @{full}({given}{', i1 ' + extra if extra else ''})")
 
+    def begin(self, label: str) -> None:
+        """Go on here in a new block."""
+        self.block = label
+        self.lines[-1].append(f"{label}:")
+
     def either(self, condition: str, type_: str, usual: Callable[[], str], other: Callable[[], str]) -> str:
         """A value computed here in one of two ways, which only emit: nothing behind may use what they compute on the way."""
         self.serial += 1
         serial, found = self.serial, []
         self.effect(f"br i1 {condition}, label %usual{serial}, label %other{serial}, !prof !{{!\"branch_weights\", i32 99, i32 1}}")
         for label, way in (("usual", usual), ("other", other)):
-            self.block = f"{label}{serial}"
-            self.lines[-1].append(f"{self.block}:")
+            self.begin(f"{label}{serial}")
             found.append(f"[ {way()}, %{self.block} ]")
             self.effect(f"br label %joined{serial}")
-        self.block = f"joined{serial}"
-        self.lines[-1].append(f"{self.block}:")
+        self.begin(f"joined{serial}")
         return self.emit(self.level, f"phi {type_} {found[0]}, {found[1]}")
 
     # ------------------------------------------------------------------ levels

@@ -74,6 +74,8 @@ def instruction(b: Builder, op: str, dtype: DType, args: Sequence[Value]) -> Val
             lanes = a.lanes
         if a.level > level:
             level = a.level
+    if op == "pow":  # a loop of its own, so it stands where the code goes on
+        level = b.level
     key = (op, dtype, *args)
     table = b.tables[level]
     found = table.get(key)
@@ -393,6 +395,29 @@ def _int_pick(name: str) -> Callable:
     return lambda at, dtype, x, y: at.intrinsic(("s" if dtype.kind == "i" else "u") + name, dtype, x.text, y.text)
 
 
+def _power(at: At, dtype: DType, x: Value, n: Value) -> str:
+    """Square and multiply, as often as the longest of the exponents has bits."""
+    b, type_, one = at.b, at.type(dtype), at.const(1, dtype)
+    times = at(f"freeze {type_} {n.text}")  # lanes that are not in use may be poison
+    b.serial += 1
+    serial, before = b.serial, b.block
+    total, square, left, more = (f"%{name}{serial}" for name in ("total", "square", "left", "more"))
+    b.effect(f"br label %power{serial}")
+    b.begin(f"power{serial}")
+    b.effect(f"{total} = phi {type_} [ {one}, %{before} ], [ {total}.next, %power{serial} ]")
+    b.effect(f"{square} = phi {type_} [ {x.text}, %{before} ], [ {square}.next, %power{serial} ]")
+    b.effect(f"{left} = phi {type_} [ {times}, %{before} ], [ {left}.next, %power{serial} ]")
+    odd = at(f"icmp ne {type_} {at(f'and {type_} {left}, {one}')}, {at.const(0, dtype)}")
+    b.effect(f"{total}.next = mul {type_} {total}, {at.select(odd, dtype, square, one)}")
+    b.effect(f"{square}.next = mul {type_} {square}, {square}")
+    b.effect(f"{left}.next = lshr {type_} {left}, {one}")
+    b.effect(f"{more} = icmp ne {type_} {left}.next, {at.const(0, dtype)}")
+    some = more if at.lanes == 1 else at(f"icmp ne i{at.lanes} {at(f'bitcast <{at.lanes} x i1> {more} to i{at.lanes}')}, 0")
+    b.effect(f"br i1 {some}, label %power{serial}, label %powered{serial}")
+    b.begin(f"powered{serial}")
+    return f"{total}.next"
+
+
 def _not(at: At, dtype: DType, x: Value) -> str:
     return at(f"xor {at.type(dtype)} {x.text}, {at.const(1 if dtype is dt.bool_ else -1, dtype)}")
 
@@ -410,6 +435,6 @@ _INT_COMPARE = {"eq": _plain("icmp eq"), "ne": _plain("icmp ne")} | {
 _INT = _LOGIC | _INT_COMPARE | {
     "add": _plain("add"), "sub": _plain("sub"), "mul": _plain("mul"), "div": _div, "rem": _rem,
     "min": _int_pick("min"), "max": _int_pick("max"),
-    "shl": _shift("shl"), "shr_arith": _shift("shr_arith"), "shr_logical": _shift("shr_logical"),
+    "shl": _shift("shl"), "shr_arith": _shift("shr_arith"), "shr_logical": _shift("shr_logical"), "pow": _power,
 }
 _BOOL = _LOGIC | _INT_COMPARE | {"min": _plain("and"), "max": _plain("or")}

@@ -7,6 +7,7 @@ a vector loop). The instruction set is small and total: no instruction traps or 
     add sub mul neg abs min max div rem                       floats and ints (ints wrap; div/rem guarded as in XLA)
     fma sqrt floor ceil rint trunc                            floats (rint is half-to-even)
     and or xor not shl shr_arith shr_logical                  ints and bool (shifts past the width are defined)
+    pow                                                       ints: x^n modulo 2^bits; n is read unsigned
     eq ne lt le gt ge                                         -> bool, ordered; `ne` is true on NaN
     scale                                                     f32: x * 2^n, rounded once; n is rounded down
     table                                                     f32 and f64: an i32, then a power of two of constants; the i32's low bits choose
@@ -80,7 +81,7 @@ _interned: dict[tuple, _Interned] = {}
 COMPARES = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 UNARY = frozenset({"neg", "abs", "sqrt", "floor", "ceil", "rint", "trunc", "not"})
 BINARY = frozenset({"add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor",
-                    "shl", "shr_arith", "shr_logical"}) | COMPARES
+                    "shl", "shr_arith", "shr_logical", "pow"}) | COMPARES
 LEAVES = frozenset({"const", "arg", "load", "index", "var"})
 
 
@@ -221,6 +222,7 @@ def sqrt(x: Expr) -> Expr: return unary("sqrt", x)
 def shl(x: Expr, count) -> Expr: return binary("shl", x, count)
 def shr_arith(x: Expr, count) -> Expr: return binary("shr_arith", x, count)
 def shr_logical(x: Expr, count) -> Expr: return binary("shr_logical", x, count)
+def power(x: Expr, n) -> Expr: return binary("pow", x, n)
 
 
 def fma(x: object, y: object, z: object) -> Expr:

@@ -350,6 +350,16 @@ def _shift(op: str):
     return instruction
 
 
+def _power(x: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """Square and multiply over the bits of n, read unsigned, modulo 2^bits."""
+    x, left = np.broadcast_arrays(x, n.view(dt.uint_of(dt.as_dtype(n.dtype)).numpy))
+    total, square = np.ones_like(x), x
+    while left.any():
+        total = np.where(left & left.dtype.type(1) != 0, total * square, total)
+        square, left = square * square, left >> left.dtype.type(1)
+    return total
+
+
 def _table(index: np.ndarray, *entries: np.ndarray) -> np.ndarray:
     return np.array(entries)[index & np.int32(len(entries) - 1)]
 
@@ -374,7 +384,7 @@ _INT = _COMPARE | {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
     "div": lambda x, y: _quotient(x, y)[0], "rem": lambda x, y: _quotient(x, y)[1],
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.bitwise_not,
-    "shl": _shift("shl"), "shr_arith": _shift("shr_arith"), "shr_logical": _shift("shr_logical"),
+    "shl": _shift("shl"), "shr_arith": _shift("shr_arith"), "shr_logical": _shift("shr_logical"), "pow": _power,
 }
 _BOOL = _COMPARE | {
     "and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor, "not": np.logical_not,

@@ -27,8 +27,12 @@ class Cost:
         return self.flops / _FLOPS_PER_SECOND + self.bytes_accessed / _BYTES_PER_SECOND
 
 
+# Instructions that are more than one operation; of a power few bits of the exponent.
+_OPERATIONS = {"fma": 2, "pow": 20}
+
+
 def _weight(exprs) -> int:
-    return sum(2 if e.op == "fma" else 1 for e in ex.topological(exprs, rare=False) if e.args)
+    return sum(_OPERATIONS.get(e.op, 1) for e in ex.topological(exprs, rare=False) if e.args)
 
 
 def _flops(stage: Stage | Dot | Attend) -> int:

@@ -191,7 +191,7 @@ _ANY = frozenset("biuf")
 # Operand kinds of instructions whose operands and result have one dtype.
 _SAME = {"add": "iuf", "sub": "iuf", "mul": "iuf", "div": "iuf", "rem": "iuf", "neg": "iuf", "abs": "iuf", "min": _ANY, "max": _ANY,
          "fma": "f", "sqrt": "f", "floor": "f", "ceil": "f", "rint": "f", "trunc": "f",
-         "and": "biu", "or": "biu", "xor": "biu", "not": "biu", "shl": "iu", "shr_arith": "iu", "shr_logical": "iu"}
+         "and": "biu", "or": "biu", "xor": "biu", "not": "biu", "shl": "iu", "shr_arith": "iu", "shr_logical": "iu", "pow": "iu"}
 _ARITY = {"neg": 1, "abs": 1, "sqrt": 1, "floor": 1, "ceil": 1, "rint": 1, "trunc": 1, "not": 1, "fma": 3}
 _COMPARES = ("eq", "ne", "lt", "le", "gt", "ge")
 

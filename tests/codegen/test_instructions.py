@@ -18,7 +18,7 @@ EXTENTS = (1, 7, 15, 16, 17, 33)
 FLOAT_OPS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "rem": 2, "min": 2, "max": 2, "fma": 3, "sqrt": 1, "floor": 1, "ceil": 1, "rint": 1,
              "trunc": 1, "neg": 1, "abs": 1, "eq": 2, "ne": 2, "lt": 2, "le": 2, "gt": 2, "ge": 2}
 INT_OPS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "rem": 2, "min": 2, "max": 2, "neg": 1, "abs": 1, "and": 2, "or": 2, "xor": 2, "not": 1,
-           "shl": 2, "shr_arith": 2, "shr_logical": 2, "eq": 2, "ne": 2, "lt": 2, "le": 2, "gt": 2, "ge": 2}
+           "shl": 2, "shr_arith": 2, "shr_logical": 2, "pow": 2, "eq": 2, "ne": 2, "lt": 2, "le": 2, "gt": 2, "ge": 2}
 BOOL_OPS = {"and": 2, "or": 2, "xor": 2, "not": 1, "min": 2, "max": 2, "eq": 2, "ne": 2, "lt": 2, "le": 2, "gt": 2, "ge": 2}
 
 

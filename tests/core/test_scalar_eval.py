@@ -319,6 +319,13 @@ def test_shifts_past_the_width_are_defined(dtype):
         assert se.apply("shr_arith", dtype, [x, n]).tolist() == arith
 
 
+@pytest.mark.parametrize("dtype", dt.INTS)
+def test_powers_wrap_and_read_every_bit_of_the_exponent(dtype):
+    pairs = list(itertools.product(edge_ints(dtype), repeat=2))
+    x, n = (np.array(column, dtype.numpy) for column in zip(*pairs))
+    assert se.apply("pow", dtype, [x, n]).tolist() == [wrap(pow(a, b % (1 << dtype.bits), 1 << dtype.bits), dtype) for a, b in pairs]
+
+
 @pytest.mark.parametrize("name", ("int8", "uint8", "int32", "uint32", "int64", "uint64"))
 def test_integer_corner_cases_agree_with_lax(name):
     jax = pytest.importorskip("jax")

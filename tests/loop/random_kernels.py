@@ -64,7 +64,7 @@ class Expressions:
     """Random well-typed expressions over the given leaves; parts are shared often."""
 
     _FLOAT2 = ("add", "sub", "mul", "div", "rem", "min", "max")
-    _INT2 = (*_FLOAT2, "and", "or", "xor", "shl", "shr_arith", "shr_logical")
+    _INT2 = (*_FLOAT2, "and", "or", "xor", "shl", "shr_arith", "shr_logical", "pow")
 
     def __init__(self, rng: np.random.Generator, leaves: list[Expr], ops: frozenset[str] | None = None):
         self.rng, self.leaves, self.ops = rng, leaves, ops

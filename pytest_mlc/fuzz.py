@@ -108,6 +108,7 @@ class Campaign:
                 self.tally.skipped.append(str(error))
                 continue
             self.tally.stored += 1
+            _ready(self.compilers[0])  # what cannot start at all is no fault that a case could show
             found = attempt(self.compilers[0], case)
             if found is not None:
                 self.tally.record("failures", self.investigator.examine(found, EXAMINE_STORED, path))
@@ -123,7 +124,7 @@ class Campaign:
         for service in (self.reference, *self.compilers):
             service.launch()
         for compiler in self.compilers:
-            compiler.start()  # JAX takes longer, see AHEAD
+            _ready(compiler)  # JAX takes longer, see AHEAD
         self.journal = self._new_journal()
         number = 0
         try:
@@ -262,6 +263,14 @@ class Campaign:
                 break
             self.tally.record("failures", self.investigator.examine(failing, min(EXAMINE_ONE, left)))
         self.failing.clear()
+
+
+def _ready(service: Service) -> None:
+    """Start a child and wait for it; once more if something ended it meanwhile. Raises ChildError when it cannot start."""
+    try:
+        service.start()
+    except ChildError:
+        service.start()
 
 
 def _unusable(path: Path, why: str, shown: str) -> Failure:

@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if len(owners) > 1:
         raise pytest.UsageError(f"two installed distributions own the package `mlc`: {' and '.join(owners)}. What one installs, "
                                 "the other overwrites; uninstall both and install the one you mean")
-    if config.getoption("--mlc-fuzz") or config.getoption("--mlc-fuzz-replay"):
+    if config.getoption("--mlc-fuzz") or config.getoption("--mlc-fuzz-replay") is not None:
         config.pluginmanager.register(FuzzSession(config, _settings(config)), "mlc-fuzz")
         # Other tests are deselected, so one that cannot be imported must not stop the campaign.
         config.option.continue_on_collection_errors = True
@@ -61,6 +61,8 @@ def _settings(config: pytest.Config):
         ops, dtypes = made.parse_ops(config.getoption("--mlc-fuzz-ops")), made.parse_dtypes(config.getoption("--mlc-fuzz-dtypes"))
         made.require_pairs(ops, dtypes)
         made.timeout()
+        if config.getoption("--mlc-fuzz-replay") == "":
+            raise made.SettingError("--mlc-fuzz-replay: give the file of a stored case")
         replay, report = folder("--mlc-fuzz-replay", None), folder("--mlc-fuzz-report", None)
         corpus = folder("--mlc-fuzz-corpus", made.DEFAULT_CORPUS)
         made.require_case(replay)

@@ -107,10 +107,16 @@ def parse_ops(text: str | None) -> tuple[str, ...] | None:
 
 
 def require_pairs(ops: tuple[str, ...] | None, dtypes: tuple[str, ...] | None) -> None:
-    """SettingError when none of the ops takes any of the dtypes."""
-    if ops is None or dtypes is None:
+    """SettingError when none of the ops takes any of the dtypes, or when no graph can be made of the ops."""
+    if ops is None:
         return
     import mlc.ops
+    from mlc_strategies.ingredients import placeable
+    from mlc_strategies.recipe import Config
+    if set(placeable(Config(ops=ops))) <= {"call"}:
+        raise SettingError(f"--mlc-fuzz-ops={','.join(ops)}: nothing can be computed by these alone; name the ops they are to hold together, too")
+    if dtypes is None:
+        return
     taken = sorted({d.name for name in ops for d in mlc.ops.REGISTRY[name].dtypes})
     if not set(taken) & set(dtypes):
         raise SettingError(f"--mlc-fuzz-ops and --mlc-fuzz-dtypes: {', '.join(ops)} take {', '.join(taken)}, not {', '.join(dtypes)}")
@@ -133,7 +139,7 @@ def require_case(path: Path | None) -> None:
     if path is None:
         return
     if not path.is_file():
-        raise SettingError(f"--mlc-fuzz-replay={path}: no such file")
+        raise SettingError(f"--mlc-fuzz-replay={path}: {'not a file' if path.exists() else 'no such file'}")
     try:
         read(path)
     except CaseError as error:
@@ -147,6 +153,9 @@ def parse_dtypes(text: str | None) -> tuple[str, ...] | None:
     from mlc.core.dtype import as_dtype
     from mlc.core.errors import DtypeError
     try:
-        return tuple(dict.fromkeys(as_dtype(n.strip()).name for n in text.split(",") if n.strip()))
+        found = tuple(dict.fromkeys(as_dtype(n.strip()).name for n in text.split(",") if n.strip()))
     except DtypeError as error:
         raise SettingError(f"--mlc-fuzz-dtypes={text}: {error}") from None
+    if not found:
+        raise SettingError(f"--mlc-fuzz-dtypes={text}: give dtypes with commas between them, like f32,i8")
+    return found

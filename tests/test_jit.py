@@ -363,6 +363,7 @@ def test_jax_arrays():
 @pytest.mark.parametrize("value, error, match", [
     (np.array([1, "a"], object), TraceError, "argument p.a of f is a NumPy object array"),
     (np.array([1j]), DtypeError, "argument p.a of f has the dtype complex128"),
+    (np.ones(2, ml_dtypes.int4), DtypeError, "has the dtype int4, which mlc does not have; convert it with .astype first"),
     (1j, DtypeError, "argument p.a of f is complex"),
     (np.array(["a"]), DtypeError, "strings"),
     (np.array(["2020-01-01"], "M8[D]"), DtypeError, "datetime64.*reference date"),

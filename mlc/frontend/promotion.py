@@ -33,6 +33,8 @@ def numpy_dtype(array: np.ndarray | np.generic, what: str = "array") -> DType:
     except DtypeError:
         pass
     kind = array.dtype.kind
+    if kind == "V" and array.dtype.fields is None:
+        kind = ""  # a number that another package has added to NumPy's, like ml_dtypes' int4
     if kind == "O":
         raise TraceError(f"{what} is a NumPy object array (ragged or mixed data); give it one numeric dtype")
     advice = {"c": "complex numbers are not supported: split real and imaginary parts", "U": "strings are not data", "S": "strings are not data",

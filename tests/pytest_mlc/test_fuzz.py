@@ -242,7 +242,10 @@ def test_broken_test_files_do_not_stop_a_campaign(project):
     (("--mlc-fuzz-replay", "test_ordinary.py"), "not a case of format"), (("--mlc-fuzz-corpus", "test_ordinary.py"), "is not a folder"),
     (("--mlc-fuzz-report", "test_ordinary.py/below"), "is not a folder"),
     (("--mlc-fuzz-ops", "exp", "--mlc-fuzz-dtypes", "i32"), "exp take bf16, f16, f32, f64, not i32"),
-], ids=["budget", "zero", "shard", "op", "dtype", "replay", "no-case", "corpus", "report", "nothing-to-draw"])
+    (("--mlc-fuzz-ops", "call,tuple_get"), "nothing can be computed by these alone"), (("--mlc-fuzz-dtypes", ","), "give dtypes with commas"),
+    (("--mlc-fuzz-replay", ""), "give the file of a stored case"), (("--mlc-fuzz-replay", "."), "not a file"),
+], ids=["budget", "zero", "shard", "op", "dtype", "replay", "no-case", "corpus", "report", "nothing-to-draw", "nothing-alone", "no-dtype", "no-file",
+        "folder"])
 def test_bad_values_are_usage_errors(project, pytester, args, says):
     result = pytester.runpytest_subprocess("--mlc-fuzz", *args, timeout=60)
     assert result.ret == pytest.ExitCode.USAGE_ERROR and says in result.stderr.str()
@@ -259,6 +262,31 @@ def test_what_cannot_be_preloaded_ends_the_campaign_and_is_no_fault_of_mlc(proje
     text = project("--mlc-fuzz-budget", "4", status=1)
     assert "mlc cannot start: ModuleNotFoundError: No module named 'no_such_module'" in text and "0 distinct failures" in text
     assert not list(project.path.glob("tests/mlc_corpus/*"))
+
+
+def test_what_is_stored_stays_as_it_is_when_nothing_can_start(project, monkeypatch):
+    project.plant(BROKEN_TANH)
+    project("--mlc-fuzz-budget", "40", "--mlc-fuzz-ops", "tanh", "--mlc-fuzz-dtypes", "f32", "-x", status=1)
+    before = {path: path.read_bytes() for path in project.path.glob("tests/mlc_corpus/*")}
+    monkeypatch.setenv("MLC_FUZZ_PRELOAD", "no_such_module:f")
+    text = project("--mlc-fuzz-budget", "1", status=1)
+    assert "mlc cannot start: ModuleNotFoundError" in text and "0 distinct failures" in text
+    assert len(before) == 2 and {path: path.read_bytes() for path in before} == before
+
+
+def test_a_compiler_that_is_killed_as_it_starts_is_started_again(tmp_path, monkeypatch):
+    campaign = Campaign(Settings(seconds=None, graphs=2, corpus=tmp_path))
+    (compiler, *_), launch = campaign.compilers, campaign.compilers[0].launch
+
+    def killed():
+        launch()
+        if compiler.child.starts == 1:
+            compiler.child.process.kill()
+    monkeypatch.setattr(compiler, "launch", killed)
+    try:
+        assert campaign.run_fresh() == [] and campaign.tally.cases == 2 and compiler.child.starts == 2
+    finally:
+        campaign.close()
 
 
 def _without_jax(pytester, *args):

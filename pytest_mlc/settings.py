@@ -110,9 +110,10 @@ def require_pairs(ops: tuple[str, ...] | None, dtypes: tuple[str, ...] | None) -
     """SettingError when none of the ops takes any of the dtypes, or when no graph can be made of the ops."""
     if ops is None:
         return
-    import mlc.ops
     from mlc_strategies.ingredients import placeable
     from mlc_strategies.recipe import Config
+
+    import mlc.ops
     if set(placeable(Config(ops=ops))) <= {"call"}:
         raise SettingError(f"--mlc-fuzz-ops={','.join(ops)}: nothing can be computed by these alone; name the ops they are to hold together, too")
     if dtypes is None:

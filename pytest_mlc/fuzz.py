@@ -52,7 +52,11 @@ class Flying:
     slot: Path
     mlc: Pipeline
     referee: Referee
-    asked_jax: bool
+
+    @property
+    def asks_jax(self) -> bool:
+        """Whether JAX is asked: else nothing would be compared with what it says."""
+        return not self.referee.touches_subnormals
 
 
 class Campaign:
@@ -139,7 +143,7 @@ class Campaign:
                     break
                 if flying:
                     landing = flying.popleft()
-                    self._land(landing, landing.mlc.next(), jax.next() if landing.asked_jax else None)
+                    self._land(landing, landing.mlc.next(), jax.next() if landing.asks_jax else None)
                 elif bloated:
                     bloated.stop()
         finally:
@@ -176,11 +180,10 @@ class Campaign:
         slot.write_text(corpus.dump(case, level=0), encoding="utf-8")  # in place: the case runs once it is whole
         request = run_request(program.graph, program.args)
         mlc.submit({**request, "variant": fresh.variant, "options": fresh.options})
-        referee = Referee(program.graph, program.args, program.values)
-        asks = not referee.touches_subnormals  # else what JAX says is not compared
-        if asks:
+        flying = Flying(case, fresh, slot, mlc, Referee(program.graph, program.args, program.values))
+        if flying.asks_jax:
             jax.submit({**request, "frugal": True, "jit": fresh.jit})
-        return Flying(case, fresh, slot, mlc, referee, asks)
+        return flying
 
     def _land(self, flying: Flying, mlc: dict | ChildError, jax: dict | ChildError | None) -> None:
         """Judge a case whose answers are there; JAX's is None where it was not asked."""

@@ -15,10 +15,12 @@ from mlc.loop.ir import Buffer, For, Stmt, statement_roots
 
 # Arrays from this size on come from memory; loads ask for them so many bytes ahead.
 FAR_BYTES, READ_AHEAD = 1 << 25, 8 * 1024
-# With narrower vectors loops are at most as heavy as what the CPU fetches ahead by itself, and asking takes more than it gives.
+# With narrower vectors single loops are at most as heavy as what the CPU fetches ahead by itself, and asking takes more than it gives. Where
+# several loops read a row nothing fetches the next one while they do, so there it pays as well.
 LEAST_BITS = 512
-# Rows that are read again and again are asked for from here on, where they come from L3: their loops have the time for it.
-ROWS_FAR_BYTES = 1 << 20
+# Rows that are read again and again are asked for from here on, where they come from L3: their loops have the time for it. With narrow vectors
+# they come fast enough from there for longer.
+ROWS_FAR_BYTES, NARROW_ROWS_FAR_BYTES = 1 << 20, 1 << 22
 # The same for rows of tiles that are turned: later blocks of a transpose lie there. Into L2: rows at a power of two of bytes share sets of L1.
 TURNED_BYTES, TURNED_AHEAD = 1 << 23, 512
 # Rows up to this size are in L1 when they are read again.
@@ -37,11 +39,12 @@ def ask(b: Builder, level: int, pointer: str, nbytes: int, distance: int, cache:
         b.effect(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 {4 - cache}, i32 1)")
 
 
-def rows_read_again(body: Sequence[Stmt], buffers: dict[str, Buffer]) -> dict[int, dict[str, int]]:
+def rows_read_again(body: Sequence[Stmt], buffers: dict[str, Buffer], vector_bits: int) -> dict[int, dict[str, int]]:
     """For vector loops (by `id`) the larger buffers whose rows several loops of one body read: how far ahead to ask for what follows, in the
     last of them; 0 in the others."""
     found: dict[int, dict[str, int]] = {}
-    _visit(body, {name: b.dtype.itemsize for name, b in buffers.items() if b.role == "in" and b.nbytes >= ROWS_FAR_BYTES}, found)
+    least = ROWS_FAR_BYTES if vector_bits >= LEAST_BITS else NARROW_ROWS_FAR_BYTES
+    _visit(body, {name: b.dtype.itemsize for name, b in buffers.items() if b.role == "in" and b.nbytes >= least}, found)
     return found
 
 

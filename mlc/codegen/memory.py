@@ -159,7 +159,7 @@ def ask(k: KernelEmitter, stmt: Ask) -> None:
 
 def _distance(k: KernelEmitter, name: str, index: Affine, size: int) -> int:
     """How many bytes ahead of a load lies what is worth asking for; 0: nothing, or another loop asks for it."""
-    if k.b.target.vector_bits < ahead.LEAST_BITS:
+    if k.b.target.vector_bits < ahead.LEAST_BITS and not k.ahead.get(name):
         return 0
     far = k.buffers[name].nbytes >= ahead.FAR_BYTES
     rows = [index.coefficient(var) * extent * size for var, extent in k.unrolled.items() if far and extent > 1 and index.coefficient(var)]

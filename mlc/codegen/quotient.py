@@ -13,7 +13,6 @@ from __future__ import annotations
 from mlc.codegen.builder import Builder, Value, constant_text, vector_text
 from mlc.core import dtype as dt
 
-REGISTER = 16  # lanes
 # Divisors between 2^-30 and 2^30, and dividends between 2^-63 and 2^65: exponents whose two upper bits differ.
 SMALLEST, LARGEST = 0x30800000, 0x4E800000
 UPPER_BIT = 1 << 30
@@ -21,7 +20,12 @@ UPPER_BIT = 1 << 30
 
 def applies(b: Builder, dtype: dt.DType, x: Value, y: Value) -> bool:
     """Whether x is a vector of f32 computed here, y a scalar of further outside, and the target has what it takes."""
-    return dtype is dt.f32 and x.level == b.level > y.level and y.lanes == 1 and x.lanes % REGISTER == 0 and b.target.avx512
+    return dtype is dt.f32 and x.level == b.level > y.level and y.lanes == 1 and x.lanes % _lanes(b) == 0 and b.target.is_x86 and b.target.fma
+
+
+def _lanes(b: Builder) -> int:
+    """f32 in a register."""
+    return b.target.vector_bits // dt.f32.bits
 
 
 def by_invariant(b: Builder, x: Value, y: Value) -> Value:
@@ -31,7 +35,7 @@ def by_invariant(b: Builder, x: Value, y: Value) -> Value:
     inverse, minus, divisor = (_splat(b, y.level, "float", text, x.lanes) for text in (*parts, y.text))
     bits = b.emit(b.level, f"bitcast {v} {x.text} to {i}")
     differ = b.emit(b.level, f"xor {i} {bits}, {b.emit(b.level, f'add {i} {bits}, {bits}')}")
-    good = _all_set(b, differ, _splat(b, y.level, "i32", wanted, REGISTER), x.lanes)
+    good = _all_set(b, differ, _splat(b, y.level, "i32", wanted, _lanes(b)), x.lanes)
 
     def multiplied() -> str:
         near = b.emit(b.level, f"fmul {v} {x.text}, {inverse}")
@@ -64,13 +68,14 @@ def _splat(b: Builder, level: int, scalar: str, text: str, lanes: int) -> str:
 
 def _all_set(b: Builder, text: str, wanted: str, lanes: int) -> str:
     """Whether a bit of the wanted ones is set in all lanes."""
-    whole, register, one = (vector_text("i32", n) for n in (lanes, REGISTER, 1))
+    count = _lanes(b)
+    whole, register, one = (vector_text("i32", n) for n in (lanes, count, 1))
     parts = []
-    for start in range(0, lanes, REGISTER):
-        order = ", ".join([f"{one} {start + n}" for n in range(REGISTER)])
-        parts.append(b.emit(b.level, f"shufflevector {whole} {text}, {whole} poison, <{REGISTER} x i32> <{order}>"))
+    for start in range(0, lanes, count):
+        order = ", ".join([f"{one} {start + n}" for n in range(count)])
+        parts.append(b.emit(b.level, f"shufflevector {whole} {text}, {whole} poison, <{count} x i32> <{order}>"))
     while len(parts) > 1:
         parts = [b.emit(b.level, f"and {register} {parts[0]}, {parts[1]}"), *parts[2:]]
     inside = b.emit(b.level, f"and {register} {parts[0]}, {wanted}")
     lanes_set = b.emit(b.level, f"icmp ne {register} {inside}, zeroinitializer")
-    return b.emit(b.level, f"icmp eq i16 {b.emit(b.level, f'bitcast <{REGISTER} x i1> {lanes_set} to i16')}, -1")
+    return b.emit(b.level, f"icmp eq i{count} {b.emit(b.level, f'bitcast <{count} x i1> {lanes_set} to i{count}')}, -1")

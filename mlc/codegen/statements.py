@@ -62,7 +62,7 @@ class KernelEmitter:
     @functools.cached_property
     def rows_read_again(self) -> dict[int, dict[str, int]]:
         """Vector loops that read a row which others read too."""
-        return ahead.rows_read_again(self.kernel.body, self.buffers)
+        return ahead.rows_read_again(self.kernel.body, self.buffers, self.b.target.vector_bits)
 
     # ------------------------------------------------------------------ expressions
     def value(self, root: Expr) -> Value:

@@ -13,6 +13,7 @@ from mlc.core import options
 from mlc.kernel.cost import stage_cost
 from mlc.kernel.ir import Attend, Axis, Dot, Kernel, Stage
 from mlc.kernel.plain import SweepSchedule, TransposeSchedule
+from mlc.kernel.tiling import MOST_GROUPED
 
 # (axis, iterations of it in a block); ("", 0): the stage runs in one piece.
 Parallel = tuple[str, int]
@@ -103,7 +104,8 @@ def _choose_dot(dot: Dot, plan: object, seconds: float) -> tuple[Parallel, int]:
     most, much = min(DOT_BLOCKS, block_count(seconds)), seconds >= MUCH
     (m, rows), (n, columns) = dot.m, dot.n
     fine = "b" in plan.pack and plan.group == 1 and not plan.beside  # a panel by itself is copied, and passes all rows
-    least = LEAST_COLUMNS if plan.stream else plan.n * (1 if fine else 4 if plan.beside else 2)
+    grouped = plan.group if plan.group > MOST_GROUPED else 2
+    least = LEAST_COLUMNS if plan.stream else plan.n * (1 if fine else 4 if plan.beside else grouped)
     panels = max(2, min(most, columns // least))
     # Even blocks of columns are better than whole panels: nothing is left to one thread alone.
     multiple = 2 * plan.n if plan.beside else dot.panels or plan.width

@@ -19,8 +19,9 @@ INLINE_WEIGHT = 12
 # Bytes of output rows in a block of a transpose.
 ROW_BLOCK = 512
 # Through scratch: bytes of input rows in a block; and of both past the caches, where blocks are so small that a core still stores one while it
-# turns the next. No more elements than this.
+# turns the next; with registers narrower than a line there is no such gain, and memory likes several lines of a row. No more elements than this.
 STAGED_BLOCK, FAR_BLOCK, LONGEST = 256, 128, 128
+NARROW_FAR_ROWS, NARROW_FAR_BLOCK = 256, 512
 # Where output rows are stored past the caches by whole lines, they are stored from registers, so many lines of a row at a time.
 LINE, FAR_LINES = 64, 2
 # Rows that are a multiple of so many bytes apart share so few cache sets that a tile's rows push each other out.
@@ -122,7 +123,8 @@ def transpose_schedule(stage: Stage, lanes: int, weight: int, streamed: bool) ->
     if streamed and weight <= INLINE_WEIGHT and side * size == LINE and _whole_lines(stage, axis):
         return TransposeSchedule(turned[0], side, axis, FAR_LINES * side, turned[0], -(-turned[1] // side) * side)
     if streamed or _rows_collide(stage, turned):
-        block, staged = (FAR_BLOCK, FAR_BLOCK) if streamed else (ROW_BLOCK, STAGED_BLOCK)
+        far = (FAR_BLOCK, FAR_BLOCK) if lanes * size >= LINE else (NARROW_FAR_ROWS, NARROW_FAR_BLOCK)
+        block, staged = far if streamed else (ROW_BLOCK, STAGED_BLOCK)
         return TransposeSchedule(turned[0], side, axis, side, axis, steps(block), steps(staged))
     return TransposeSchedule(turned[0], side, axis, side, axis, max(side, ROW_BLOCK // size), side if weight > INLINE_WEIGHT else 0)
 

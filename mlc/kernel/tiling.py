@@ -30,6 +30,8 @@ LIGHT_EPILOGUE = 6
 PACK_BYTES, PACK_ROWS, PACK_ROWS_ALIASED = 1 << 20, 256, 24
 # A row of a panel of narrower vectors than a line is one line, which nothing fetches ahead: copied from so many bytes on, for so many rows.
 NARROW_PACK_BYTES, NARROW_PACK_ROWS = 1 << 16, 32
+# It is asked for so many rows before it is copied.
+NARROW_ASK = 8
 # Among so many columns there are panels enough that one is copied beside another. Where more tiles pass a panel its copying takes little time.
 BESIDE_COLUMNS, BESIDE_TILES = 256, 32
 # So much of a panel stays in L1, and of a matrix in L2.
@@ -40,6 +42,8 @@ LINE_CYCLES = 3.0
 SHARED_LOAD = 0.25
 # Panels that are copied together: what of L2 they may take beside the rows that pass, and how many pay.
 GROUP_BYTES, MOST_GROUPED = L2_BYTES // 2, 4
+# On CPUs with narrow vectors L2 is smaller. Where those panels would fill it more pay, from L3, as long as threads have so many groups to share.
+NARROW_L2_BYTES, NARROW_GROUPED, NARROW_GROUPS = 1 << 19, 16, 8
 # Vectors of so many bytes load and store under masks.
 MASKED_BYTES = 64
 # Few rows stream the right operand: so many rows of it a pass, and so many columns whose sums stay in L1.
@@ -54,7 +58,8 @@ class TileSchedule:
     it stores what follows from them. `stream` > 0: no tile, but sums of m rows and n columns in scratch, to which so many steps of k
     are added a pass, so that b is read once and in order. `parts`: words of several steps of k are multiplied, see `mlc.kernel.words`.
     `rest`: the rows of tiles in a last panel of at most so many columns. `group`: so many panels are copied at once, at most, so that
-    rows of a that come from beyond L2, or are copied, pass less often. `beside`: panels are copied while others are multiplied.
+    rows of a that come from beyond L2, or are copied, pass less often. `ask` > 0: rows of b are asked for so many rows before they are copied.
+    `beside`: panels are copied while others are multiplied.
     `block` > 0: words are added up in blocks of so many, as matrix registers do.
     """
 
@@ -67,6 +72,7 @@ class TileSchedule:
     parts: tuple[DType, ...] = ()
     rest: tuple[int, ...] = ()
     group: int = 1
+    ask: int = 0
     beside: bool = False
     block: int = 0
 
@@ -76,6 +82,7 @@ class TileSchedule:
         found += [f"stream {self.stream}"] if self.stream else []
         found += [f"pack {self.pack}"] if self.pack else []
         found += [f"group {self.group}"] if self.group > 1 else []
+        found += [f"ask {self.ask}"] if self.ask else []
         found += ["beside"] * self.beside + ["staged"] * self.staged
         found += [f"parts {' '.join(p.name for p in self.parts)}"] * bool(self.parts)
         return " ".join(found + [f"block {self.block}"] * bool(self.block))
@@ -100,11 +107,12 @@ def read_tile(reader: Reader) -> TileSchedule:
     stream = reader.integer() if reader.accept("stream") else 0
     pack = reader.take("name") if reader.accept("pack") else ""
     group = reader.integer() if reader.accept("group") else 1
+    ask = reader.integer() if reader.accept("ask") else 0
     beside = reader.accept("beside")
     staged = reader.accept("staged")
     parts = tuple(parse_dtype(reader.take("name")) for _ in "ab") if reader.accept("parts") else ()
     block = reader.integer() if reader.accept("block") else 0
-    return TileSchedule(m, n, width, stream, pack, staged, parts, rest, group, beside, block)
+    return TileSchedule(m, n, width, stream, pack, staged, parts, rest, group, ask, beside, block)
 
 
 def expect_steps(reader: Reader, steps: int) -> None:
@@ -138,18 +146,22 @@ def _stays(dot: Dot) -> bool:
     return dot.m[1] * dot_chunk(dot.k[1]) * dot.dtype.itemsize <= L2_BYTES
 
 
+def _straight(dot: Dot) -> bool:
+    """Whether rows of b are contiguous."""
+    return all(e.attr[1].coefficient(dot.n[0]) in (0, 1) for e in _loads(dot.b))
+
+
 def _beside(dot: Dot, m: int, n: int, pack: str) -> bool:
     """Whether tiles see to the next panel of b: copy it, if they read it row by row, or ask for it, if it lies in panels."""
-    (_, rows), (name, columns), (_, depth) = dot.m, dot.n, dot.k
+    (_, rows), (_, columns), (_, depth) = dot.m, dot.n, dot.k
     if not 2 <= rows // m <= BESIDE_TILES or columns < 4 * n or not _stays(dot):
         return False
-    straight = all(e.attr[1].coefficient(name) in (0, 1) for e in _loads(dot.b))
-    return pack == "b" and straight if not dot.panels else not pack and columns * depth * dot.dtype.itemsize >= PACK_BYTES
+    return pack == "b" and _straight(dot) if not dot.panels else not pack and columns * depth * dot.dtype.itemsize >= PACK_BYTES
 
 
 def _packs(dot: Dot, vector_bytes: int = LINE) -> str:
     """What has to be copied (no tile could read it) or had better be."""
-    (_, rows), (name, columns), (_, depth) = dot.m, dot.n, dot.k
+    (_, rows), (_, columns), (_, depth) = dot.m, dot.n, dot.k
     pack = ""
     if rows > 1 and columns > 64 and any(e.args for e in ex.topological([dot.a])):
         pack += "a"  # each row is read for every panel of columns: convert it once
@@ -158,7 +170,7 @@ def _packs(dot: Dot, vector_bytes: int = LINE) -> str:
     narrow = vector_bytes < LINE and total >= NARROW_PACK_BYTES and rows >= NARROW_PACK_ROWS
     large = not dot.panels and (narrow or (total >= PACK_BYTES and many))
     computed = rows >= 32 and any(e.args for e in ex.topological([dot.b]))
-    if large or computed or any(e.attr[1].coefficient(name) not in (0, 1) for e in _loads(dot.b)):
+    if large or computed or not _straight(dot):
         pack += "b"
     return pack
 
@@ -203,12 +215,19 @@ def _rest_rows(dot: Dot, m: int, n: int, width: int, registers: int, packed: boo
     return tall if tall > m and _panel_cycles(dot, c, tall, width, packed)[0] < REST_GAIN * _panel_cycles(dot, c, m, width, packed)[0] else m
 
 
-def _group(dot: Dot, n: int, pack: str) -> int:
+def _group(dot: Dot, n: int, pack: str, vector_bytes: int) -> int:
     """How many panels are copied at once: several where rows come from beyond L2, or are copied too."""
     (_, columns), (_, depth), size = dot.n, dot.k, dot.dtype.itemsize
     if "b" not in pack or ("a" not in pack and _stays(dot)):
         return 1
-    return max(1, min(MOST_GROUPED, columns // n, GROUP_BYTES // (n * depth * size)))
+    panel = n * depth * size
+    wide = vector_bytes < LINE and MOST_GROUPED * panel > NARROW_L2_BYTES // 2
+    return max(1, min(MOST_GROUPED, columns // n, GROUP_BYTES // panel), min(NARROW_GROUPED, columns // (NARROW_GROUPS * n)) if wide else 1)
+
+
+def _ask(dot: Dot, pack: str, vector_bytes: int) -> int:
+    """How many rows ahead of its copy b is asked for, where vectors are narrower than a line and rows are copied as they lie."""
+    return NARROW_ASK if "b" in pack and vector_bytes < LINE and _straight(dot) and not dot.panels else 0
 
 
 def grouped(panels: int, most: int) -> int:
@@ -283,8 +302,8 @@ def tile_schedule(dot: Dot, vector_bytes: int, registers: int, words: Collection
     m, n = _best_tile(dot, width, registers, "b" in pack)
     staged = depth > DOT_CHUNK or (heavy and m * -(-n // width) > 2)
     rest = _rest_rows(dot, m, n, width, registers, "b" in pack or dot.panels > 0)
-    return TileSchedule(m, n, width, 0, pack, staged, rest=(rest, columns % n) if rest != m else (), group=_group(dot, n, pack),
-                        beside=_beside(dot, m, n, pack))
+    return TileSchedule(m, n, width, 0, pack, staged, rest=(rest, columns % n) if rest != m else (), group=_group(dot, n, pack, vector_bytes),
+                        ask=_ask(dot, pack, vector_bytes), beside=_beside(dot, m, n, pack))
 
 
 def _best_tile(dot: Dot, width: int, registers: int, packed: bool, free: bool = False) -> tuple[int, int]:

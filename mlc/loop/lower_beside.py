@@ -20,7 +20,7 @@ from mlc.core.affine import Affine
 from mlc.core.expr import Expr
 from mlc.kernel.ir import Dot
 from mlc.kernel.tiling import TileSchedule
-from mlc.loop.ir import Ask, For, If, Stmt
+from mlc.loop.ir import For, If, Stmt
 from mlc.loop.lower_dot import WIDE, DotLoops
 from mlc.loop.spans import Span, along
 
@@ -93,12 +93,6 @@ class BesideLoops(DotLoops):
         if self.each * self.times > self.steps:
             body = (If(_below(mt, self.steps // self.each), body, ()),)
         return For(o, self.each, body)
-
-    def _asked(self, panel: Span, step: Affine) -> For:
-        """Ask for a row of a panel."""
-        def body(c: Affine) -> list[Stmt]:
-            return [Ask(*e.attr) for e in ex.topological(self._right(panel, step, c)) if e.op == "load"]
-        return self._lanes("c", panel[1], body, self.plan.width * WIDE)
 
 
 def _below(name: str, bound: int) -> Expr:

@@ -22,7 +22,7 @@ from mlc.core.expr import Expr
 from mlc.kernel.axes import rebase
 from mlc.kernel.ir import Dot
 from mlc.kernel.tiling import TileSchedule, dot_chunk, grouped
-from mlc.loop.ir import Buffer, Decl, For, Stmt, Store, Tile, load
+from mlc.loop.ir import Ask, Buffer, Decl, For, Stmt, Store, Tile, load
 from mlc.loop.spans import Span, along, blocks
 
 # Loops that only copy or store take vectors of so many registers.
@@ -128,7 +128,15 @@ class DotLoops:
             return self._each_panel(columns, lambda panel: self._blocks("cb", panel[1], side, lambda across: self._blocks(
                 "kb", self.depth, side, lambda steps: turned(steps, panel, across))))
         k, width = self.fresh("k"), self.plan.width * WIDE
-        return [For(k, self.held, tuple(self._each_panel(columns, lambda panel: [row(along(k), panel, (Affine(), panel[1]), width)])))]
+        asked = [self._asked(columns, along(k) + start + self.plan.ask)] if self.plan.ask else []
+        copied = self._each_panel(columns, lambda panel: [row(along(k), panel, (Affine(), panel[1]), width)])
+        return [For(k, self.held, (*asked, *copied))]
+
+    def _asked(self, panel: Span, step: Affine) -> For:
+        """Ask for a row of a panel."""
+        def body(c: Affine) -> list[Stmt]:
+            return [Ask(*e.attr) for e in ex.topological(self._right(panel, step, c)) if e.op == "load"]
+        return self._lanes("c", panel[1], body, self.plan.width * WIDE)
 
     def _turned(self, operand: Expr, inner: str, outer: str) -> bool:
         """Whether an operand is contiguous along the axis that is the outer one of its copy."""

@@ -5,7 +5,7 @@ import re
 import pytest
 from machine import WIDE
 
-from mlc.codegen.ahead import READ_AHEAD, ROW_BYTES, ROWS_FAR_BYTES
+from mlc.codegen.ahead import NARROW_ROWS_FAR_BYTES, READ_AHEAD, ROW_BYTES, ROWS_FAR_BYTES
 from mlc.codegen.module import emit_module
 from mlc.codegen.target import get_target
 from mlc.loop.text import parse_kernel
@@ -40,8 +40,10 @@ def test_the_last_loop_that_reads_a_row_asks_for_the_rows_to_come():
     assert asked(1 << 13, 1024, "%a0[{c}*i + k]") == [[], [READ_AHEAD]]
 
 
-def test_nothing_is_asked_for_where_vectors_are_narrow():
-    assert asked(1 << 13, 1024, "%a0[{c}*i + k]", target=get_target("golden-v3")) == [[], []]
+def test_only_rows_that_are_read_again_are_asked_for_where_vectors_are_narrow():
+    narrow, rows = get_target("golden-v3"), NARROW_ROWS_FAR_BYTES >> 12
+    assert asked(rows, 1024, "%a0[{c}*i + k]", target=narrow) == [[], [READ_AHEAD]]
+    assert asked(rows - 1, 1024, "%a0[{c}*i + k]", target=narrow) == asked(1 << 13, 1024, "1.0", target=narrow) == [[], []]
 
 
 def test_what_is_asked_for_lies_behind_the_row():

@@ -53,6 +53,21 @@ def test_panels_are_copied_in_groups_where_rows_come_from_beyond_l2(shape, sever
     assert (plan.group > 1) is several and plan.group * plan.n * shape[2] * 4 <= GROUP_BYTES
 
 
+@pytest.mark.parametrize("shape, group", [
+    ((512, 512, 512), 1), ((1024, 1024, 1024), 4), ((1536, 1536, 1536), 12), ((2048, 2048, 2048), 16), ((2048, 256, 2048), 4)])
+def test_on_narrow_vectors_deep_panels_are_copied_in_wide_groups_of_which_threads_have_eight(shape, group):
+    plan = tile_schedule(dot(*shape), *AVX2)
+    assert (plan.n, plan.group) == (16, group)
+    assert group <= 4 or shape[1] // (plan.group * plan.n) == 8
+
+
+@pytest.mark.parametrize("shape, flip, target, ask", [
+    ((512, 512, 512), False, AVX2, 8), ((512, 512, 512), True, AVX2, 0), ((512, 512, 512), False, AVX512, 0), ((16, 16, 16), False, AVX2, 0)])
+def test_rows_are_asked_for_before_they_are_copied_where_vectors_are_narrow(shape, flip, target, ask):
+    plan = tile_schedule(dot(*shape, flip=flip), *target)
+    assert plan.ask == ask and parse_schedule(Schedule((plan,)).text()).stages == (plan,)
+
+
 @pytest.mark.parametrize("shape, flip, beside", [
     ((64, 512, 784), False, True), ((128, 768, 3072), False, True), ((128, 3072, 768), False, True), ((128, 768, 768), True, False),
     ((512, 512, 512), False, False), ((1024, 1024, 1024), False, False), ((64, 64, 4096), False, False), ((100, 96, 50), False, False)])

@@ -117,6 +117,12 @@ def test_transposes_past_the_caches_whose_rows_are_no_whole_lines_go_through_sma
     assert schedule.streams and (schedule.stages[0].block, schedule.stages[0].staged) == (side, side)
 
 
+@pytest.mark.parametrize("dtype,down,across", ((dt.f32, 128, 64), (dt.f64, 64, 32), (dt.i8, 128, 128)))
+def test_on_narrow_vectors_transposes_past_the_caches_store_four_lines_of_a_row(dtype, down, across):
+    schedule = schedule_for(transposing(8192, 8192, dtype), 32, 16)
+    assert schedule.streams and (schedule.stages[0].block, schedule.stages[0].staged) == (across, down)
+
+
 @pytest.mark.parametrize("rows,columns", ((4096, 2048), (3000, 3008)))
 @pytest.mark.parametrize("dtype,side", ((dt.f32, 16), (dt.f64, 8)), ids=str)
 def test_transposes_past_the_caches_store_two_lines_of_each_row(rows, columns, dtype, side):

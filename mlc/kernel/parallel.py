@@ -108,7 +108,7 @@ def _choose_dot(dot: Dot, plan: object, seconds: float) -> tuple[Parallel, int]:
     least = LEAST_COLUMNS if plan.stream else plan.n * (1 if fine else 4 if plan.beside else grouped)
     panels = max(2, min(most, columns // least))
     # Even blocks of columns are better than whole panels: nothing is left to one thread alone.
-    multiple = 2 * plan.n if plan.beside else dot.panels or plan.width
+    multiple = plan.n if plan.beside else dot.panels or plan.width
     along = dot_block(columns, panels, multiple, *((1, 0.0) if plan.stream else (plan.n, 1.75 * plan.width)), much, fine)
     across = 0 if plan.stream or (("b" in plan.pack or plan.beside) and along) else dot_block(rows, most, plan.m, plan.m, 0.9 * plan.m, much)
     counts = {(m, across): -(-rows // across) if across else 1, (n, along): -(-columns // along) if along else 1}

@@ -6,8 +6,9 @@ from mlc.core import dtype as dt
 from mlc.core import expr as ex
 from mlc.core.affine import Affine
 from mlc.core.dataclass import replace
-from mlc.kernel.ir import Dot, Kernel, Put
-from mlc.kernel.schedule import Schedule, parse_schedule
+from mlc.core.dims import TensorType
+from mlc.kernel.ir import Dot, Kernel, Param, Put
+from mlc.kernel.schedule import Schedule, parse_schedule, schedule_for
 from mlc.kernel.tiling import DOT_CHUNK, GROUP_BYTES, dot_chunk, grouped, paths, tile_schedule
 
 AVX512, AVX2, SSE = (64, 32), (32, 16), (16, 16)
@@ -131,3 +132,17 @@ def test_taller_tiles_leave_room_for_both_operands_too(shape, target):
     if plan.rest:
         vectors = -(-plan.rest[1] // plan.width)
         assert plan.rest[0] > plan.m and plan.rest[0] * vectors + vectors + 1 <= target[1]
+
+
+@pytest.mark.parametrize("rows", (16, 32, 64, 127, 128, 512, 1000))
+@pytest.mark.parametrize("target", (AVX512, AVX2), ids=("avx512", "avx2"))
+def test_two_threads_share_products_of_any_width(rows, target):
+    """Where blocks are pairs of panels, 160 columns would be one of 96 and a rest that waits for it."""
+    for columns in (*range(64, 520, 16), 129, 250, 500, 700, 768, 1000, 1024, 3072):
+        sizes = {"a": rows * 256, "b": 256 * columns, "o": rows * columns}
+        params = tuple(Param(name, TensorType((size,), dt.f32), "out" if name == "o" else "in") for name, size in sizes.items())
+        (cut,) = schedule_for(Kernel("dot", params, (), (dot(rows, columns, 256),)), *target).parallel or (("", 0),)
+        axis, size = cut
+        blocks, rest = divmod({"m": rows, "n": columns}.get(axis, 1), size or 1)
+        if rows * columns >= 64 * 64:
+            assert (blocks * size + rest) / (-(-blocks // 2) * size + rest) >= 1.5, (columns, cut)

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from mlc.codegen import ahead, halves, maxima, memory
+from mlc.codegen import ahead, bools, halves, maxima, memory
 from mlc.codegen.builder import Builder, Phi, Value, type_text
 from mlc.codegen.instructions import every_lane, instruction, splat
 from mlc.codegen.lanes import Index, Lane, last_lanes
@@ -152,6 +152,8 @@ class KernelEmitter:
         """The first lanes of a vector."""
         if value.dtype.is_half:
             return halves.exact(self._low(halves.wide(self.b, value), lanes), value.dtype)
+        if bools.are_bytes(self.b.target, value.dtype, value.lanes):
+            return bools.from_bytes(self.b, self._low(bools.to_bytes(self.b, value), lanes))
         key = ("low", value, lanes)
         found = self.b.tables[value.level].get(key)
         if found is None:
@@ -267,6 +269,8 @@ class KernelEmitter:
     def _high(self, value: Value, lanes: int) -> Value:
         if value.dtype.is_half:
             return halves.exact(self._high(halves.wide(self.b, value), lanes), value.dtype)
+        if bools.are_bytes(self.b.target, value.dtype, value.lanes):
+            return bools.from_bytes(self.b, self._high(bools.to_bytes(self.b, value), lanes))
         type_ = type_text(value.dtype, value.lanes)
         if lanes == 1:
             text = self.b.emit(value.level, f"extractelement {type_} {value.text}, i64 1")
@@ -361,6 +365,8 @@ class KernelEmitter:
     def _merge(self, new: Value, old: Value, active: int) -> Value:
         if old.dtype.is_half:
             return halves.exact(self._merge(halves.wide(self.b, new), halves.wide(self.b, old), active), old.dtype)
+        if bools.are_bytes(self.b.target, old.dtype, old.lanes):
+            return bools.from_bytes(self.b, self._merge(bools.to_bytes(self.b, new), bools.to_bytes(self.b, old), active))
         b, level, type_ = self.b, self.b.level, type_text(old.dtype, old.lanes)
         text = new.text
         if new.lanes == 1:
@@ -400,13 +406,17 @@ class KernelEmitter:
         self.dirty = dirty
 
     def _register(self, value: Value, negated: bool = False) -> Value:
-        """The form of a variable that loops carry: halves travel as f32, some maxima negated (`mlc.codegen.maxima`)."""
+        """The form of a variable that loops carry: halves travel as f32, bools as bytes, some maxima negated (`mlc.codegen.maxima`)."""
+        if bools.are_bytes(self.b.target, value.dtype, value.lanes):
+            return bools.to_bytes(self.b, value)
         return halves.wide(self.b, value) if value.dtype.is_half else maxima.minus(self.b, value) if negated else value
 
     def _carried(self, text: str, dtype: dt.DType, lanes: int, negated: bool) -> Value:
         """A variable of which this is the form that loops carry."""
         if dtype.is_half:
             return halves.exact(Value(text, dt.f32, lanes, self.b.level), dtype)
+        if bools.are_bytes(self.b.target, dtype, lanes):
+            return bools.from_bytes(self.b, Value(text, dt.i8, lanes, self.b.level))
         found = Value(text, dtype, lanes, self.b.level)
         return maxima.from_minus(self.b, found) if negated else found
 

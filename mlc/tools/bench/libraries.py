@@ -62,7 +62,7 @@ def _numpy_nn(erf: Callable) -> SimpleNamespace:
         return 0.5 * x * (1 + inner)
     return SimpleNamespace(
         softmax=_softmax, layer_norm=_layer_norm, gelu=gelu, erf=erf, relu=lambda x: np.maximum(x, 0), sum=lambda x, axis: np.sum(x, axis=axis),
-        max=lambda x, axis: np.max(x, axis=axis), contiguous=np.ascontiguousarray, int8_matmul=np.matmul,
+        max=lambda x, axis: np.max(x, axis=axis), any=lambda x, axis: np.any(x, axis=axis), contiguous=np.ascontiguousarray, int8_matmul=np.matmul,
         attention=lambda q, k, v, scale: _softmax(q @ np.swapaxes(k, -1, -2) * scale, -1) @ v)
 
 
@@ -86,7 +86,8 @@ def _mlc() -> Library:
     xp, nn = mlc.numpy, mlc.nn
     names = SimpleNamespace(
         softmax=nn.softmax, gelu=nn.gelu, relu=nn.relu, erf=nn.erf, layer_norm=lambda x, s, b: nn.layer_norm(x, s, b),
-        sum=lambda x, axis: xp.sum(x, axis=axis), max=lambda x, axis: xp.max(x, axis=axis), contiguous=_same,
+        sum=lambda x, axis: xp.sum(x, axis=axis), max=lambda x, axis: xp.max(x, axis=axis),
+        any=lambda x, axis: xp.any(x, axis=axis), contiguous=_same,
         int8_matmul=lambda x, y: xp.matmul(x, y, preferred_element_type=xp.int32),
         attention=lambda q, k, v, scale: nn.softmax(q @ xp.swapaxes(k, -1, -2) * scale, axis=-1) @ v)
 
@@ -110,7 +111,8 @@ def _jax() -> Library:
         return centred * jax.lax.rsqrt((centred * centred).mean(axis=-1, keepdims=True) + 1e-5) * scale + bias
     names = SimpleNamespace(
         softmax=jax.nn.softmax, gelu=jax.nn.gelu, relu=jax.nn.relu, erf=jax.scipy.special.erf, layer_norm=layer_norm,
-        sum=lambda x, axis: jnp.sum(x, axis=axis), max=lambda x, axis: jnp.max(x, axis=axis), contiguous=_same,
+        sum=lambda x, axis: jnp.sum(x, axis=axis), max=lambda x, axis: jnp.max(x, axis=axis),
+        any=lambda x, axis: jnp.any(x, axis=axis), contiguous=_same,
         int8_matmul=lambda x, y: jnp.matmul(x, y, preferred_element_type=jnp.int32),
         attention=lambda q, k, v, scale: jax.nn.softmax(q @ jnp.swapaxes(k, -1, -2) * scale, axis=-1) @ v)
 
@@ -136,6 +138,7 @@ def _torch() -> Library:
         gelu=lambda x, approximate: functional.gelu(x, approximate="tanh" if approximate else "none"),
         layer_norm=lambda x, s, b: functional.layer_norm(x, x.shape[-1:], s, b),
         sum=lambda x, axis: torch.sum(x) if axis is None else torch.sum(x, dim=axis), max=lambda x, axis: torch.amax(x, dim=axis),
+        any=lambda x, axis: torch.any(x, dim=axis),
         contiguous=lambda x: x.contiguous(), int8_matmul=torch._int_mm,
         attention=lambda q, k, v, scale: functional.scaled_dot_product_attention(q, k, v, scale=scale))
     return Library(torch, names, put=put, get=lambda y: y.float().numpy() if y.dtype == torch.bfloat16 else y.numpy())

@@ -145,6 +145,19 @@ FUNCTIONS = tuple(
     for n in (16 << 10, MILLION) for name in ("exp", "tanh", "erf", "log"))
 
 
+def _integers(low: int, high: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(low, high, shape, np.int32)
+
+
+# No float comes of them: nothing to compare with float64.
+INTEGERS = (
+    Workload("pow i32 1M", "integers", lambda xp, nn: lambda x, y: x ** y, lambda: [_integers(-9, 10, MILLION), _integers(0, 6, MILLION)],
+             0.0, 8.0 * MILLION, 4.0 * MILLION, check=False),
+    Workload("any of rows bool 1024x1024", "integers", lambda xp, nn: lambda x: nn.any(x, 1), lambda: [_integers(0, 1000, 1024, 1024) == 0],
+             0.0, float(MILLION), 1024.0, check=False),
+)
+
+
 def _tree() -> list[Any]:
     rng = np.random.default_rng(0)
     return [{f"layer{i}": {name: rng.normal(size=4).astype(np.float32) for name in ("w", "b", "scale", "shift")} for i in range(5)}]
@@ -159,4 +172,4 @@ CALLS = (
     Workload("call pytree of 20", "calls", _tree_sum, _tree, 0.0, 0.0, 0.0, quick=True),
 )
 
-WORKLOADS: tuple[Workload, ...] = (*CONTRACTIONS, *ROWS, *ELEMENTWISE, *FUNCTIONS, *CALLS)
+WORKLOADS: tuple[Workload, ...] = (*CONTRACTIONS, *ROWS, *ELEMENTWISE, *FUNCTIONS, *INTEGERS, *CALLS)

@@ -3,11 +3,13 @@
 LLVM takes a quarter longer for a function whose sizes are arguments, so it has to be one that others ask for too: a contraction,
 attention, or a reduction of rows, on f32 or f64. Such functions differ in their register tile or lanes, in what is left over at the edges, and
 in what is computed beside. They run as fast as with constants (128 cubed and 256 cubed within 0.8%); small products, whose loops have few
-iterations, would not (64 cubed: 1.5%), and stay with the program.
+iterations, would not (64 cubed: 1.5%), and stay with the program, unless everything else in it comes from the library: then LLVM need not be
+loaded for them, which takes longer than all other work of a first call.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from mlc.core import dtype as dt
@@ -21,14 +23,33 @@ ROWS = 4
 
 
 def in_library(kernel: Kernel, schedule: Schedule) -> bool:
-    """Whether the kernel's code comes from the library. Stores past the caches need alignment that sizes prove."""
+    """Whether the kernel's code comes from the library, whatever else there is in its program."""
+    if not _could_be(kernel, schedule):
+        return False
+    (stage, *_), (plan, *_) = kernel.stages, schedule.stages
+    if isinstance(stage, Stage):
+        return bool(kernel.rows)
+    if isinstance(stage, Dot) and plan.m < ROWS and not plan.stream:
+        return False
+    work = prod(extent for _, extent in (*kernel.rows, *stage.axes))
+    return work > (SMALL_STREAM if isinstance(stage, Dot) and plan.stream else SMALL)
+
+
+def whole_in_library(kernels: Sequence[tuple[Kernel, Schedule]]) -> bool:
+    """Whether all kernels of a program come from there: those that do anyway, and what is small beside a product or attention. (Where all are
+    small, they stay with the program: three products of an MLP take 1.4 us, and with sizes as arguments 1.55.)"""
+    large = (not isinstance(kernel.stages[0], Stage) and in_library(kernel, schedule) for kernel, schedule in kernels)
+    return all(_could_be(*each) for each in kernels) and any(large)
+
+
+def _could_be(kernel: Kernel, schedule: Schedule) -> bool:
+    """Whether there is code of the kernel that others may ask for. Stores past the caches need alignment that sizes prove."""
     if schedule.streams or any(p.type.dtype not in (dt.f32, dt.f64) for p in kernel.params):
         return False
     (stage, *more), (plan, *_) = kernel.stages, schedule.stages
     if isinstance(stage, Stage):
-        return bool(kernel.rows) and all(isinstance(s, Stage) for s in more) and any(s.reduces for s in kernel.stages)
-    if more or (isinstance(stage, Dot) and (plan.parts or (plan.m < ROWS and not plan.stream))):
+        return all(isinstance(s, Stage) for s in more) and any(s.reduces for s in kernel.stages)
+    if more or (isinstance(stage, Dot) and plan.parts):
         return False
     operands = (stage.a, stage.b) if isinstance(stage, Dot) else (stage.query, stage.key, stage.value)
-    work = prod(extent for _, extent in (*kernel.rows, *stage.axes))
-    return work > (SMALL_STREAM if isinstance(stage, Dot) and plan.stream else SMALL) and all(e.op == "load" for e in operands)
+    return all(e.op == "load" for e in operands)

@@ -8,6 +8,7 @@ import numpy as np
 
 from mlc.kernel.interp import execute_steps
 from mlc.kernel.ir import Kernel, KernelGraph
+from mlc.kernel.library import whole_in_library
 from mlc.kernel.schedule import Schedule
 from mlc.loop.interp import run
 from mlc.loop.ir import LoopKernel
@@ -16,7 +17,8 @@ from mlc.loop.lower import lower
 
 def lower_program(program: KernelGraph, schedules: Mapping[Kernel, Schedule]) -> dict[Kernel, LoopKernel]:
     """The loops of each distinct kernel."""
-    return {kernel: lower(kernel, schedules[kernel]) for kernel in program.kernels()}
+    whole = whole_in_library([(kernel, schedules[kernel]) for kernel in program.kernels()]) or None
+    return {kernel: lower(kernel, schedules[kernel], whole) for kernel in program.kernels()}
 
 
 def run_program(program: KernelGraph, loops: Mapping[Kernel, LoopKernel], args: Sequence[np.ndarray],

@@ -4,18 +4,21 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from machine import runnable_targets
 from test_kernels import buffers, check
 from test_random_kernels import Maker
 from test_tile import K, R, blocked, matmul
 
+import mlc
 from mlc.codegen.module import emit_module
 from mlc.codegen.target import get_target
 from mlc.core import dtype as dt
 from mlc.core.affine import Affine, variable
 from mlc.loop.ir import For, LoopKernel, Store, load
 from mlc.loop.text import parse_kernel, print_kernel
+from mlc.stages import Stages
 
 sys.path.append(str(Path(__file__).parents[1] / "loop"))
 from random_kernels import random_kernel
@@ -35,6 +38,20 @@ def functions(kernel, target="native"):
 def test_random_kernels_compute_the_same(target):
     check([sized(Maker(seed).kernel) for seed in range(3000, 3015)], target)
     check([sized(random_kernel(seed, dt.ALL)) for seed in range(3000, 3015)], target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("rows", [1, 2, 3, 5])
+@pytest.mark.parametrize("sizes", [(2, 3, 2), (7, 16, 3), (64, 17, 10), (300, 129, 33)])
+def test_small_kernels_with_sizes_as_arguments_have_the_same_bits(target, rows, sizes, monkeypatch):
+    depth, inner, columns = sizes
+    rng = np.random.default_rng(0)
+    args = [rng.normal(size=shape).astype("f4") for shape in ((rows, depth), (depth, inner), (inner, columns), (columns,))]
+    monkeypatch.setattr("mlc.kernel.library.in_library", lambda kernel, schedule: True)
+    made = Stages(mlc.jit(lambda x, a, b, c: mlc.nn.softmax(mlc.nn.relu(x @ a) @ b + c)).lower(*args)._captured.graph, get_target(target))
+    assert all(loop.library for loop in made.loops.values())
+    (found,), (wanted,) = made.build().run(args), made.run_loops(args)
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.nightly

@@ -39,6 +39,13 @@ def test_small_products_do_not():
     assert shared(lambda a, b: a @ b, (1, 150), (150, 200)) == [False]
 
 
+def test_small_kernels_do_beside_others_where_all_of_a_program_does():
+    layer = [(1, 300), (300, 200), (200, 10)]
+    assert shared(lambda x, a, b: nn.softmax(nn.relu(x @ a) @ b), *layer) == [True] * 3
+    assert shared(lambda x, a, b: nn.relu(x @ a) @ b, (4, 16), (16, 24), (24, 8)) == [False] * 2
+    assert shared(lambda x, a, b: (nn.relu(x @ a) @ b, mlc.numpy.flip(x, 1)), *layer) == [True, False, False]
+
+
 def test_reductions_of_rows_do():
     assert shared(lambda a: nn.softmax(a), (64, 96)) == [True]
     assert shared(lambda a, s, b: nn.layer_norm(a, s, b), (64, 96), (96,), (96,)) == [True]

@@ -15,7 +15,7 @@ Function = Callable[..., Any]
 
 # What the geometric means of the summary are over: a name, and the groups that belong to it.
 MEANS = {"matmul": ("matmul",), "memory-bound": ("rows", "elementwise", "functions"), "programs": ("programs", "attention")}
-GROUPS = ("matmul", "skinny", "dtypes", "rows", "elementwise", "functions", "programs", "attention", "compile", "calls")
+GROUPS = ("matmul", "skinny", "dtypes", "rows", "elementwise", "functions", "integers", "programs", "attention", "compile", "calls")
 
 # torch.compile needs seconds for each, and calls eager torch's functions for contractions: it is asked where it fuses something.
 COMPILED = frozenset((

@@ -31,15 +31,19 @@ def in_library(kernel: Kernel, schedule: Schedule) -> bool:
         return bool(kernel.rows)
     if isinstance(stage, Dot) and plan.m < ROWS and not plan.stream:
         return False
-    work = prod(extent for _, extent in (*kernel.rows, *stage.axes))
-    return work > (SMALL_STREAM if isinstance(stage, Dot) and plan.stream else SMALL)
+    return _work(kernel) > (SMALL_STREAM if isinstance(stage, Dot) and plan.stream else SMALL)
 
 
 def whole_in_library(kernels: Sequence[tuple[Kernel, Schedule]]) -> bool:
     """Whether all kernels of a program come from there: those that do anyway, and what is small beside a product or attention. (Where all are
     small, they stay with the program: three products of an MLP take 1.4 us, and with sizes as arguments 1.55.)"""
-    large = (not isinstance(kernel.stages[0], Stage) and in_library(kernel, schedule) for kernel, schedule in kernels)
+    large = (_work(kernel) > SMALL_STREAM for kernel, _ in kernels if not isinstance(kernel.stages[0], Stage))
     return all(_could_be(*each) for each in kernels) and any(large)
+
+
+def _work(kernel: Kernel) -> int:
+    """Multiplications of a product."""
+    return prod(extent for _, extent in (*kernel.rows, *kernel.stages[0].axes))
 
 
 def _could_be(kernel: Kernel, schedule: Schedule) -> bool:

@@ -8,7 +8,7 @@ import mlc
 from mlc.codegen.target import get_target
 from mlc.kernel import tiling
 from mlc.kernel.tiling import paths
-from mlc.loop.ir import For, Tile, walk
+from mlc.loop.ir import Ask, For, Tile, walk
 from mlc.stages import Stages
 
 BF16 = ml_dtypes.bfloat16
@@ -69,6 +69,15 @@ def test_groups_of_panels_give_the_same_bits(form, k, monkeypatch):
     assert any(plan.group > 1 for schedule in made.schedules.values() for plan in schedule.stages if isinstance(plan, tiling.TileSchedule))
     with mlc.options(check=2):
         assert np.array_equal(assert_every_level_agrees(made, [a, b]), alone)
+
+
+@pytest.mark.parametrize("form, rows", [("ab", tiling.NARROW_ASK), ("abT", 0)])
+def test_rows_of_b_are_asked_for_before_they_are_copied_where_vectors_are_narrow(form, rows):
+    made = stages(FORMS[form][0], *operands(form, 64, 160, 128, "f4"), target="golden-v3")
+    (loops,) = made.loops.values()
+    first = next(s for s in walk(loops.body) if isinstance(s, For) and s.var == "k")
+    asked = [s for s in walk((first,)) if isinstance(s, Ask)]
+    assert [a.buffer for a in asked] == ["a1"] * bool(rows) and all(a.index.offset == rows * 160 for a in asked)
 
 
 @pytest.mark.parametrize("constant", [False, True])

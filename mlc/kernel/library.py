@@ -38,7 +38,7 @@ def whole_in_library(kernels: Sequence[tuple[Kernel, Schedule]]) -> bool:
     """Whether all kernels of a program come from there: those that do anyway, and what is small beside something larger than
     `SMALL_STREAM`. (Where all are small, they stay with the program: three products of an MLP take 1.4 us, and with sizes as arguments 1.55.)"""
     large = (_work(kernel) > SMALL_STREAM for kernel, _ in kernels if not isinstance(kernel.stages[0], Stage))
-    return all(_could_be(*each) for each in kernels) and any(large)
+    return len(kernels) > 1 and all(_could_be(*each) for each in kernels) and any(large)
 
 
 def _work(kernel: Kernel) -> int:

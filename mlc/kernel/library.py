@@ -3,8 +3,8 @@
 LLVM takes a quarter longer for a function whose sizes are arguments, so it has to be one that others ask for too: a contraction,
 attention, or a reduction of rows, on f32 or f64. Such functions differ in their register tile or lanes, in what is left over at the edges, and
 in what is computed beside. They run as fast as with constants (128 cubed and 256 cubed within 0.8%); small products, whose loops have few
-iterations, would not (64 cubed: 1.5%), and stay with the program, unless everything else in it comes from the library: then LLVM need not be
-loaded for them, which takes longer than all other work of a first call.
+iterations, would not (64 cubed: 1.5%), and stay with the program, unless something in it is larger and all of it can come from the library:
+then LLVM need not be loaded for them.
 """
 
 from __future__ import annotations

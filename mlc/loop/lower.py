@@ -294,15 +294,13 @@ class _Lowering:
         return found
 
 
-def lower(kernel: Kernel, schedule: Schedule, library: bool | None = None) -> LoopKernel:
-    """The loops of a kernel under a schedule. Buffers: in, out, scratch, in the kernel's order, then scratch of the lowering's own. `library`:
-    whether its code comes from there, if that is not for the kernel alone to say."""
+def lower(kernel: Kernel, schedule: Schedule) -> LoopKernel:
+    """The loops of a kernel under a schedule. Buffers: in, out, scratch, in the kernel's order, then scratch of the lowering's own."""
     # Without rows, scratch is what one stage leaves to the next: all threads have the same where stages are cut.
     role = {"scratch": "shared"} if schedule.parallel and not kernel.rows else {}
     buffers = tuple(Buffer(p.name, p.type.dtype, p.type.size, role.get(p.role, p.role)) for p in kernel.params)
     lowering = _Lowering(kernel, schedule)
     body = lowering.run()
-    shared = in_library(kernel, schedule) if library is None else library
-    return LoopKernel(kernel.name, (*buffers, *lowering.scratch), body, kernel.may_alias, frozenset(schedule.streams), shared)
+    return LoopKernel(kernel.name, (*buffers, *lowering.scratch), body, kernel.may_alias, frozenset(schedule.streams), in_library(kernel, schedule))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from mlc.core.dataclass import replace
 from mlc.kernel.interp import execute_steps
 from mlc.kernel.ir import Kernel, KernelGraph
 from mlc.kernel.library import whole_in_library
@@ -17,8 +18,10 @@ from mlc.loop.lower import lower
 
 def lower_program(program: KernelGraph, schedules: Mapping[Kernel, Schedule]) -> dict[Kernel, LoopKernel]:
     """The loops of each distinct kernel."""
-    whole = whole_in_library([(kernel, schedules[kernel]) for kernel in program.kernels()]) or None
-    return {kernel: lower(kernel, schedules[kernel], whole) for kernel in program.kernels()}
+    found = {kernel: lower(kernel, schedules[kernel]) for kernel in program.kernels()}
+    if whole_in_library([(kernel, schedules[kernel]) for kernel in found]):
+        found = {kernel: replace(loops, library=True) for kernel, loops in found.items()}
+    return found
 
 
 def run_program(program: KernelGraph, loops: Mapping[Kernel, LoopKernel], args: Sequence[np.ndarray],
